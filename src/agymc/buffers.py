@@ -1,0 +1,126 @@
+"""The slab: the memory of a pool, one row per env.
+
+Heap memory where envs live in the caller's process, one shared segment where they live in worker
+processes. A slot writes its row when an operation ends, and the row stays as it is until the next
+operation of that slot is sent, which can't happen before the result was received. So rows need no
+lock: at any time each row has one owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from agymc.spaces import ArrayLeaf, Columns, Layout
+
+__all__ = ["Buffers", "BuffersSpec"]
+
+_ALIGNMENT = 64  # a cache line: neighbouring arrays don't share one
+
+
+@dataclass(slots=True)
+class Buffers:
+    """The arrays of a pool, row i for env i.
+
+    Attributes:
+        observation_layout: How an observation lies in the columns.
+        action_layout: The same for actions.
+        observations: Columns of the last observations.
+        actions: Columns of the actions to take.
+        rewards: (num_envs, *reward_shape) float64.
+        terminations: (num_envs,) bool.
+        truncations: (num_envs,) bool.
+        requested: (num_envs,) int64, the number of the last operation sent to each env.
+        completed: (num_envs,) int64, the number of the last operation that ended.
+    """
+
+    observation_layout: Layout
+    action_layout: Layout
+    observations: Columns
+    actions: Columns
+    rewards: NDArray[np.float64]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    requested: NDArray[np.int64]
+    completed: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        # Assigning to one element of a memoryview costs half of assigning to one of the array.
+        self.rewards_view = _view(self.rewards)
+        self.terminations_view = _view(self.terminations)
+        self.truncations_view = _view(self.truncations)
+
+    rewards_view: memoryview[Any] = field(init=False, repr=False)
+    terminations_view: memoryview[Any] = field(init=False, repr=False)
+    truncations_view: memoryview[Any] = field(init=False, repr=False)
+
+
+def _view(array: Any) -> memoryview[Any]:
+    return memoryview(array)
+
+
+class BuffersSpec:
+    """How the buffers lie in memory: the same on both sides of a process boundary.
+
+    Args:
+        num_envs: The number of rows.
+        observation_space: The space of one env's observations.
+        action_space: The space of one env's actions.
+        reward_shape: () for scalar rewards, (k,) for vector rewards.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        reward_shape: tuple[int, ...] = (),
+    ) -> None:
+        self.num_envs = num_envs
+        self.reward_shape = reward_shape
+        self.size = 0  # bytes
+        self._layouts = Layout(observation_space), Layout(action_space)
+        self._plan: list[tuple[int, tuple[int, ...], np.dtype[Any]] | None] = []
+        for layout in self._layouts:
+            for leaf in layout.leaves:
+                if isinstance(leaf, ArrayLeaf):
+                    self._reserve(leaf.shape, leaf.dtype)
+                else:
+                    self._plan.append(None)
+        self._reserve(reward_shape, np.dtype(np.float64))
+        for kind in (np.bool_, np.bool_, np.int64, np.int64):
+            self._reserve((), np.dtype(kind))
+
+    def _reserve(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        shape = (self.num_envs, *shape)
+        self._plan.append((self.size, shape, dtype))
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.size += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+    def allocate(self, memory: Any = None) -> Buffers:
+        """The buffers in ``memory`` (a writable buffer of `size` zero bytes), or on the heap."""
+        memory = np.zeros(self.size, np.uint8) if memory is None else memory
+        columns: Columns = [
+            [None] * self.num_envs
+            if place is None
+            else np.ndarray(place[1], place[2], memory, place[0])
+            for place in self._plan
+        ]
+        observations, actions = self._layouts
+        first, second = len(observations.leaves), len(observations.leaves) + len(actions.leaves)
+        rewards, terminations, truncations, requested, completed = columns[second:]
+        return Buffers(
+            observations,
+            actions,
+            columns[:first],
+            columns[first:second],
+            rewards,  # type: ignore[arg-type]
+            terminations,  # type: ignore[arg-type]
+            truncations,  # type: ignore[arg-type]
+            requested,  # type: ignore[arg-type]
+            completed,  # type: ignore[arg-type]
+        )

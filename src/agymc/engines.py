@@ -1,0 +1,119 @@
+"""Names of engines, and the workers that they mean.
+
+An engine is a pair: where a shard lives, and how its slots run inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from agymc.errors import ConfigurationError, UnknownEngineError
+from agymc.pool import Pool
+from agymc.types import AutoresetMode, Fairness, ResetSeed
+from agymc.workers._cpus import available_cpus
+from agymc.workers.base import ShardSpec, Worker
+from agymc.workers.local import LocalWorker
+from agymc.workers.process import ProcessWorker, SharedResources
+
+__all__ = ["DEFAULT_ENGINE", "ENGINES", "EngineOptions", "available_cpus", "start_pool"]
+
+ENGINES: dict[str, tuple[str, str]] = {
+    "serial": ("local", "serial"),
+    "thread": ("local", "thread"),
+    "process": ("process", "serial"),
+    "process+thread": ("process", "thread"),
+}
+"""(where, how) of each engine."""
+
+DEFAULT_ENGINE = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What a user can say of an engine.
+
+    Attributes:
+        engine: A key of `ENGINES`.
+        num_workers: For processes: how many; None for as many as CPUs that this process may use.
+        threads: For threads: how many per worker; None for one per env.
+        autoreset_mode: When an env whose episode is over is reset.
+        reset_seed: The seeds of autoresets.
+        fairness: Whose results are handed out first.
+    """
+
+    engine: str = DEFAULT_ENGINE
+    num_workers: int | None = None
+    threads: int | None = None
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
+    reset_seed: ResetSeed | None = None
+    fairness: Fairness = "arrival"
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UnknownEngineError(
+                f"expected an engine out of {', '.join(map(repr, ENGINES))}, got {self.engine!r}"
+            )
+        where, how = ENGINES[self.engine]
+        _check_count("num_workers", self.num_workers, where == "process", self.engine)
+        _check_count("threads", self.threads, how == "thread", self.engine)
+        if self.fairness not in ("arrival", "oldest"):
+            raise ConfigurationError(
+                f"expected fairness 'arrival' or 'oldest', got {self.fairness!r}"
+            )
+        if self.reset_seed is not None and not callable(self.reset_seed):
+            raise ConfigurationError(
+                "expected reset_seed to be a function (env index, episode number) -> seed or None, "
+                f"got {self.reset_seed!r}"
+            )
+
+
+def start_pool(options: EngineOptions, num_envs: int) -> Pool:
+    """A pool whose envs are not built yet. Processes are started."""
+    where, how = ENGINES[options.engine]
+    workers: list[Worker] = []
+    resources: list[Any] = []
+    count = 1
+    if where == "process":
+        count = min(num_envs, options.num_workers or available_cpus())
+        resources.append(SharedResources())
+    try:
+        for first, size in _shards(num_envs, count):
+            spec = ShardSpec(
+                first, size, how, options.threads, options.autoreset_mode, options.reset_seed
+            )
+            if where == "process":
+                workers.append(ProcessWorker(spec, resources[0]))
+            else:
+                workers.append(LocalWorker(spec))
+        return Pool(
+            workers,
+            resources,
+            engine=options.engine,
+            autoreset_mode=options.autoreset_mode,
+            fairness=options.fairness,
+        )
+    except BaseException:
+        for worker in workers:
+            worker.begin_close()
+        for worker in workers:
+            worker.end_close(0.0)
+        for resource in resources:
+            resource.close()
+        raise
+
+
+def _shards(num_envs: int, count: int) -> list[tuple[int, int]]:
+    """(first, size) of ``count`` runs of neighbours whose sizes differ by one at most."""
+    bounds = [num_envs * number // count for number in range(count + 1)]
+    return [(a, b - a) for a, b in pairwise(bounds)]
+
+
+def _check_count(name: str, value: Any, applies: bool, engine: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"expected {name} to be a positive integer or None, got {value!r}")
+    if not applies:
+        raise ConfigurationError(f"the engine {engine!r} has no {name}: got {name}={value}")

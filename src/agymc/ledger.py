@@ -1,0 +1,391 @@
+"""What is in flight, what is ready, what went wrong: the bookkeeping of a pool.
+
+Sans-IO: nothing here waits, sends or calls an env. The pool tells the ledger what it has begun
+(`begin`) and what has ended (`note`, `note_death`), asks it before it begins something (`check`),
+and hands out what the ledger says is ready (`take`).
+
+Life of a slot::
+
+    IDLE --begin--> FLYING --note--> READY --take--> IDLE
+
+A slot whose operation raised goes the same way; its error is handed out by being raised. After that
+the slot must be reset.
+
+Law 1: `check` refuses a second operation of a slot that is not IDLE. Law 2: `note` compares the
+number of each operation that has ended with that of the one in flight, and drops and counts it when
+they differ. Law 3: what `take` has not handed out stays READY, whatever was raised in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agymc.buffers import Buffers
+from agymc.commands import Command, Completion, Reply
+from agymc.errors import BadDataError, BusyError, EnvError, ResetNeededError, SnapshotError
+from agymc.spaces import any_true
+from agymc.types import AutoresetMode, Fairness
+
+__all__ = ["IdArray", "Ledger", "Line", "listed", "name_of"]
+
+IdArray = NDArray[np.int64]
+
+_IDLE, _FLYING, _READY = 0, 1, 2
+# Reading these off the enum would cost more than what is done with them.
+_STEP, _RESET = _TRANSITIONS = int(Command.STEP), int(Command.RESET)
+_NOTHING = Reply()
+
+
+class Line:
+    """Operations of one sort: transitions (STEP, RESET), or requests (everything else)."""
+
+    __slots__ = ("flying", "ready")
+
+    def __init__(self) -> None:
+        self.flying = 0
+        self.ready: list[int] = []  # in the order in which they ended
+
+    def __len__(self) -> int:
+        return self.flying + len(self.ready)
+
+
+class Ledger:
+    """The state of ``num_envs`` slots, as the caller's side sees it.
+
+    Args:
+        num_envs: The number of slots.
+        engine: The engine's name, for error texts.
+        autoreset_mode: As the slots have it.
+        fairness: Whose results are handed out first.
+
+    Attributes:
+        transitions: Steps and resets in flight and ready.
+        requests: Everything else.
+        stale_replies: How many replies were dropped because their operation was no longer wanted.
+        episode_ids: (num_envs,) int64, the episode of each env's last result, -1 before the first.
+        steps: (num_envs,) int64, the steps made in it.
+        seeds: The seed of each env's last seeded reset.
+        buffers: The buffers, once they are laid out.
+    """
+
+    def __init__(
+        self, num_envs: int, engine: str, autoreset_mode: AutoresetMode, fairness: Fairness
+    ) -> None:
+        self.num_envs = num_envs
+        self.transitions = Line()
+        self.requests = Line()
+        self.stale_replies = 0
+        self.episode_ids = np.full(num_envs, -1, np.int64)
+        self.steps = np.zeros(num_envs, np.int64)
+        self.seeds: list[int | None] = [None] * num_envs
+        self.buffers: Buffers | None = None
+        self._engine = engine
+        self._autoreset_mode = autoreset_mode
+        self._fairness = fairness
+        self._everything = np.arange(num_envs)
+        self._state = np.zeros(num_envs, np.int8)
+        self._commands = np.zeros(num_envs, np.int8)  # of the last operation of each slot
+        self._sent = np.zeros(num_envs, np.int64)  # when it was sent, counted in batches
+        self._batches_sent = 0
+        self._replies: dict[int, Reply] = {}
+        self._errors: dict[int, EnvError] = {}
+        self._failed = np.zeros(num_envs, np.bool_)  # must be reset before the next step
+        self._any_failed = False
+        self._over = np.zeros(num_envs, np.bool_)  # the last result ended an episode
+        self._any_over = False
+        self._only_steps = False  # the last batch was a step of all slots
+
+    # ------------------------------------------------------------------ before and at the beginning
+
+    def check(self, command: Command, env_ids: IdArray | None) -> None:
+        """Raise when the operation can't begin now.
+
+        Raises:
+            ResetNeededError: A step of a slot that must be reset first.
+            BusyError: A slot is not idle.
+        """
+        whole = slice(None) if env_ids is None else env_ids
+        if command == _STEP:
+            if self._any_failed and self._failed[whole].any():
+                ids = self._everything[whole][self._failed[whole]]
+                raise ResetNeededError(
+                    f"env {listed(ids)} failed: expected a reset before the next step"
+                )
+            if self._any_over and self._autoreset_mode is AutoresetMode.DISABLED:
+                over = self._over[whole]
+                if over.any():
+                    raise ResetNeededError(
+                        f"the episode of env {listed(self._everything[whole][over])} is over and "
+                        "autoreset is disabled: expected a reset before the next step"
+                    )
+        if self.transitions.flying or self.requests.flying or self.transitions.ready:
+            busy = np.flatnonzero(self._state[whole] != _IDLE)
+            if len(busy):
+                self._raise_busy(command, busy if env_ids is None else env_ids[busy])
+
+    def _raise_busy(self, command: Command, ids: IdArray) -> None:
+        doing = name_of(self._commands[ids[0]])
+        what = (
+            f"has a result of {doing!r} that was not received"
+            if self._state[ids[0]] == _READY
+            else f"is in the middle of {doing!r}"
+        )
+        raise BusyError(
+            f"can't begin {name_of(command)!r}: env {listed(ids)} {what}; receive it first", doing
+        )
+
+    def about_to_reset(self, env_ids: IdArray | None) -> NDArray[np.bool_] | None:
+        """(k,) which slots will be reset by their next step, whatever its action; None for none."""
+        if not self._any_over or self._autoreset_mode is not AutoresetMode.NEXT_STEP:
+            return None
+        return self._over[slice(None) if env_ids is None else env_ids]
+
+    def begin(self, command: Command, env_ids: IdArray | None) -> None:
+        """Note that the operation has begun for these slots; None for all."""
+        self._batches_sent += 1
+        buffers = self.buffers
+        line = self._line(command)
+        if env_ids is None:
+            line.flying += self.num_envs
+            self._state.fill(_FLYING)
+            self._commands.fill(command)
+            self._sent.fill(self._batches_sent)
+            if buffers is not None:
+                np.add(buffers.requested, 1, out=buffers.requested)
+        else:
+            line.flying += len(env_ids)
+            self._state[env_ids] = _FLYING
+            self._commands[env_ids] = command
+            self._sent[env_ids] = self._batches_sent
+            if buffers is not None:
+                buffers.requested[env_ids] += 1
+        self._only_steps = command == _STEP and env_ids is None
+
+    def _line(self, command: int) -> Line:
+        return self.transitions if command in _TRANSITIONS else self.requests
+
+    # ------------------------------------------------------------------ at the end
+
+    def note(self, first: int, count: int, completion: Completion) -> None:
+        """Note what has ended in the shard of ``count`` slots that begins with slot ``first``."""
+        rows: Any
+        if completion.positions is None:
+            ids = list(range(first, first + count))
+            rows = slice(first, first + count)
+        else:
+            rows = ids = [first + position for position in completion.positions]
+        replies = completion.replies
+        buffers = self.buffers
+        if buffers is not None:
+            completed, requested = buffers.completed[rows], buffers.requested[rows]
+            if completed.tobytes() != requested.tobytes():
+                stale = completed != requested
+                self.stale_replies += int(stale.sum())
+                dropped = {ids[i] for i in np.flatnonzero(stale)}
+                rows = ids = [index for index in ids if index not in dropped]
+                replies = [reply for reply in replies if first + reply[0] not in dropped]
+        if not ids:
+            return
+        self._state[rows] = _READY
+        if self.transitions.flying and self.requests.flying:  # both sorts may be among them
+            for index in ids:
+                self._end(self._line(self._commands[index]), [index])
+        else:
+            self._end(self._line(self._commands[ids[0]]), ids)
+        for position, reply in replies:
+            self._note_reply(first + position, reply)
+        if self._any_failed:
+            reset = [i for i in ids if self._commands[i] == _RESET and i not in self._errors]
+            self._failed[reset] = False
+            self._any_failed = bool(self._failed.any())
+
+    @staticmethod
+    def _end(line: Line, ids: list[int]) -> None:
+        line.flying -= len(ids)
+        line.ready += ids
+
+    def _note_reply(self, index: int, reply: Reply) -> None:
+        fault = reply.fault
+        if fault is None:
+            if reply.objects is not None:
+                assert self.buffers is not None
+                leaves = self.buffers.observation_layout.object_leaves
+                for leaf, value in zip(leaves, reply.objects, strict=True):
+                    self.buffers.observations[leaf][index] = value
+            if reply.info is not None or reply.value is not None:
+                self._replies[index] = reply
+            return
+        original = fault.exception
+        command = self._commands[index]
+        kind = BadDataError if fault.data else EnvError
+        if command in (Command.SNAPSHOT, Command.RESTORE):
+            kind = SnapshotError
+        did = "returned bad data in" if fault.data else f"raised {type(original).__name__} in"
+        seed = self.seeds[index]
+        error = kind(
+            f"env {index} {did} {fault.operation}: {original} "
+            f"(engine {self._engine!r}, seed {seed})",
+            env_ids=[index],
+            operation=fault.operation,
+            engine=self._engine,
+            seed=seed,
+        )
+        error.__cause__ = original
+        self._errors[index] = error
+        if self._line(command) is self.transitions:
+            self._failed[index] = True
+            self._any_failed = True
+
+    def flying_in(self, first: int, count: int) -> list[int]:
+        """Which slots of a shard have an operation in flight."""
+        return [i for i in range(first, first + count) if self._state[i] == _FLYING]
+
+    def flying(self, line: Line) -> list[int]:
+        """Which slots have an operation of that sort in flight."""
+        if not line.flying:
+            return []
+        ids = self.flying_in(0, self.num_envs)
+        return [index for index in ids if self._line(self._commands[index]) is line]
+
+    def doing(self, index: int) -> str:
+        """The name of the last operation of a slot."""
+        return name_of(self._commands[index])
+
+    def note_death(self, ids: Iterable[int], error: EnvError) -> None:
+        """These slots are gone: the operations that they had in flight end with an error."""
+        for index in ids:
+            self._state[index] = _READY
+            self._errors[index] = error
+            self._end(self._line(self._commands[index]), [index])
+
+    # ------------------------------------------------------------------ handing out
+
+    def has_errors(self, line: Line) -> bool:
+        """Whether an operation of that sort has ended with an error not yet handed out."""
+        return bool(self._errors) and any(index in self._errors for index in line.ready)
+
+    def take_errors(self, line: Line) -> EnvError | None:
+        """Hand out all errors of a line as one, the first, which has the others attached."""
+        if not self._errors:
+            return None
+        failed = sorted(index for index in line.ready if index in self._errors)
+        if not failed:
+            return None
+        line.ready = [index for index in line.ready if index not in self._errors]
+        self._state[failed] = _IDLE
+        # Slots that were lost together share one error.
+        first, *others = dict.fromkeys(self._errors.pop(index) for index in failed)
+        if others:
+            ids = [index for error in others for index in error.env_ids]
+            first.args = (f"{first.args[0]}; env {listed(ids)} failed too, see `others`",)
+            first.others = tuple(others)
+        return first
+
+    def take_all(self) -> bool:
+        """Hand out the transitions of all slots at once, if all are ready."""
+        line = self.transitions
+        if len(line.ready) != self.num_envs:
+            return False
+        line.ready.clear()
+        self._state.fill(_IDLE)
+        self._account(None)
+        return True
+
+    def take(self, max_ready: int | None) -> IdArray:
+        """Hand out transitions that are ready, as fairness has it: (k,) the slots."""
+        line = self.transitions
+        ready = np.array(line.ready, np.int64)
+        if self._fairness == "oldest":
+            ready = ready[np.argsort(self._sent[ready], kind="stable")]
+        chosen = ready[:max_ready]
+        line.ready = ready[len(chosen) :].tolist()
+        self._state[chosen] = _IDLE
+        self._account(chosen)
+        return chosen
+
+    def take_requests(self) -> None:
+        """Hand out the requests that are ready."""
+        self._state[self.requests.ready] = _IDLE
+        self.requests.ready.clear()
+
+    def take_replies(self, env_ids: IdArray | None) -> list[Reply]:
+        """What these slots had to say, in order; an empty reply for those that said nothing."""
+        ids = range(self.num_envs) if env_ids is None else env_ids.tolist()
+        return [self._replies.pop(index, _NOTHING) for index in ids]
+
+    def take_infos(self, env_ids: IdArray | None) -> list[tuple[int, dict[str, Any]]]:
+        """``(row, info)`` for those of the slots just handed out that gave an info."""
+        if not self._replies:
+            return []
+        replies = enumerate(self.take_replies(env_ids))
+        return [(row, reply.info) for row, reply in replies if reply.info is not None]
+
+    def discard(self) -> None:
+        """Drop transitions that are ready: their slots are about to begin anew."""
+        line = self.transitions
+        self._state[line.ready] = _IDLE
+        for index in line.ready:
+            self._replies.pop(index, None)
+            self._errors.pop(index, None)
+        line.ready.clear()
+
+    def _account(self, env_ids: IdArray | None) -> None:
+        """Note which episode the results belong to, and whether they end it."""
+        buffers = self.buffers
+        assert buffers is not None
+        if self._only_steps and env_ids is None and not self._any_over:  # most batches
+            self.steps += 1
+            if any_true(buffers.terminations) or any_true(buffers.truncations):
+                self._over = buffers.terminations | buffers.truncations
+                self._any_over = True
+            return
+        whole = slice(None) if env_ids is None else env_ids
+        over = buffers.terminations[whole] | buffers.truncations[whole]
+        resets = self._commands[whole] == _RESET
+        if not self._any_over and not any_true(resets):
+            self.steps[whole] += 1
+        else:
+            steps = self.steps[whole] + 1
+            began = resets.astype(np.int64)
+            if self._autoreset_mode is not AutoresetMode.DISABLED:
+                was_over = self._over[whole]
+                if self._autoreset_mode is AutoresetMode.SAME_STEP:
+                    # The episode began with the last result's observation; this is its first step.
+                    steps[was_over] = 1
+                    began += was_over
+                else:  # the action was dropped, and the env reset
+                    steps[was_over] = 0
+                    began |= was_over
+            steps[resets] = 0
+            self.steps[whole] = steps
+            self.episode_ids[whole] += began
+        self._over[whole] = over
+        self._any_over = any_true(over) or (env_ids is not None and any_true(self._over))
+
+    def restored(self, index: int, episode_id: int, steps: int, seed: int | None) -> None:
+        """A slot was put into another state; its flags are in the buffers."""
+        assert self.buffers is not None
+        self.episode_ids[index] = episode_id
+        self.steps[index] = steps
+        self.seeds[index] = seed
+        self._over[index] = self.buffers.terminations[index] | self.buffers.truncations[index]
+        self._failed[index] = False
+        self._any_over = bool(self._over.any())
+        self._any_failed = bool(self._failed.any())
+
+
+def name_of(command: int) -> str:
+    """What error texts call a command."""
+    return "construction" if command == Command.BUILD else Command(command).name.lower()
+
+
+def listed(ids: Iterable[int] | Sequence[int]) -> str:
+    """The ids as people write them: "3", "3, 5 and 7", or "0, 1, ... (200 in all)"."""
+    texts = [str(int(index)) for index in ids]
+    if len(texts) > 8:
+        return f"{', '.join(texts[:6])}, ... ({len(texts)} in all)"
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))

@@ -1,0 +1,368 @@
+"""A slot: one env and the state of its episode. The only autoreset code.
+
+Sans-IO: a slot never calls its env. `begin` says which function is to be called with which payload,
+`finish` takes what came back and says whether another call follows (in SAME_STEP, a reset after the
+last step), so that a loop, a thread and a coroutine can drive the same slot::
+
+    function = slot.begin(command, payload)
+    while function is not None:
+        function = slot.finish(function(payload))        # or: await function(payload)
+
+What the env gave is in the slot's row of the buffers when the last `finish` has returned; what else
+there is to say is in `reply`, which is None for an ordinary step. An exception of the env goes to
+`fail`. One slot is driven by one runner, one operation at a time: nothing here is locked.
+
+A slot is a small state machine. `step_call` is the function that a STEP begins with, `finish` the
+method that takes its result:
+
+=================  =====================  ========================================
+state              step_call              finish
+=================  =====================  ========================================
+playing            env.step               `_finish_step`
+over (NEXT_STEP)   `_autoreset`           `_finish_reset`
+any other command  unchanged              that of the command, then back
+=================  =====================  ========================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from agymc.adapters.classic import adapt
+from agymc.buffers import Buffers
+from agymc.commands import Command, EnvReport, Fault, Reply
+from agymc.snapshots import load_env, save_env
+from agymc.spaces import Misfit, cast, detach
+from agymc.types import AutoresetMode, EnvFn, ResetSeed
+
+__all__ = ["Slot"]
+
+_Call = Callable[[Any], Any]
+_ndarray = np.ndarray
+_STEP, _RESET, _BUILD = Command.STEP, Command.RESET, Command.BUILD
+
+
+_REQUESTS = {
+    Command.CALL: "_call",
+    Command.GET: "_get",
+    Command.SET: "_set",
+    Command.RENDER: "_render",
+    Command.SNAPSHOT: "_snapshot",
+    Command.RESTORE: "_restore",
+    Command.CLOSE: "_close",
+}
+
+
+class Slot:
+    """One env and the state of its episode.
+
+    Args:
+        index: The env's index in the pool.
+        autoreset_mode: When an env whose episode is over is reset.
+        reset_seed: Gives the seeds of autoresets, see `agymc.types.ResetSeed`.
+
+    Attributes:
+        env: The env, once built.
+        step_call: What a STEP begins with; `begin` returns it. Loops that make many steps read it
+            themselves, which saves a call per step.
+        finish: Takes the result of the call, returns the next call or None.
+        reply: What there is to say beyond the buffers, or None. Whoever takes it sets it to None.
+    """
+
+    __slots__ = (
+        "_autoreset_mode",
+        "_buffers",
+        "_dtype",
+        "_episode",
+        "_final",
+        "_no_reward",
+        "_observation_objects",
+        "_operation",
+        "_reset_seed",
+        "_rewards",
+        "_row",
+        "_shape",
+        "_terminations",
+        "_truncations",
+        "_view",
+        "_write",
+        "env",
+        "finish",
+        "index",
+        "reply",
+        "step_call",
+    )
+
+    def __init__(
+        self, index: int, autoreset_mode: AutoresetMode, reset_seed: ResetSeed | None = None
+    ) -> None:
+        self.index = index
+        self.env: Any = None
+        self.reply: Reply | None = None
+        self.step_call: _Call = _not_built
+        self.finish: Callable[[Any], _Call | None] = self._finish_step
+        self._autoreset_mode = autoreset_mode
+        self._reset_seed = reset_seed
+        self._episode = -1  # the number of the running episode; the first reset begins number 0
+        self._final: tuple[Any, dict[str, Any]] | None = None
+        self._operation = "step"
+
+    def attach(self, buffers: Buffers, row: int) -> None:
+        """Give the slot its row of the buffers; the env is built by then."""
+        self._buffers = buffers
+        self._row = row
+        layout = buffers.observation_layout
+        self._write = layout.writer(buffers.observations, row)
+        self._view, self._shape, self._dtype = layout.plain_row(buffers.observations, row)
+        rewards = buffers.rewards
+        self._rewards: Any = buffers.rewards_view if rewards.ndim == 1 else _VectorRewards(rewards)
+        self._no_reward: Any = 0.0 if rewards.ndim == 1 else np.zeros(rewards.shape[1:])
+        self._terminations = buffers.terminations_view
+        self._truncations = buffers.truncations_view
+        self._observation_objects = [
+            buffers.observations[leaf] for leaf in buffers.observation_layout.object_leaves
+        ]
+
+    # ------------------------------------------------------------------ the protocol
+
+    def begin(self, command: Command, payload: Any) -> _Call:
+        """The first call of an operation."""
+        if command is _STEP:
+            return self.step_call
+        self._operation = _operation_name(command, payload)
+        if command is _RESET:
+            self.finish = self._finish_reset
+            return self._reset
+        if command is _BUILD:
+            self.finish = self._finish_build
+            return self._build
+        self.finish = self._finish_value
+        call: _Call = getattr(self, _REQUESTS[command])
+        return call
+
+    def fail(self, exception: BaseException) -> None:
+        """The call raised: that is the slot's reply. The operation has ended."""
+        operation = self._operation
+        if operation == "step" and self.step_call == self._autoreset:
+            operation = "autoreset"
+        self.reply = Reply(fault=Fault(exception, operation, data=isinstance(exception, Misfit)))
+        self._final = None
+        self._idle()
+
+    def _idle(self) -> None:
+        self._operation = "step"
+        over = self.step_call == self._autoreset
+        self.finish = self._finish_reset if over else self._finish_step
+
+    # ------------------------------------------------------------------ step and reset
+
+    def _finish_step(self, result: Any) -> _Call | None:
+        try:
+            observation, reward, terminated, truncated, info = result
+        except (TypeError, ValueError):
+            raise Misfit(
+                "expected step to return (observation, reward, terminated, truncated, info), "
+                f"got {_shorten(result)}"
+            ) from None
+        # The one leaf of a plain observation is written here: it saves a call per step.
+        if (
+            observation.__class__ is _ndarray
+            and observation.dtype is self._dtype
+            and observation.shape == self._shape
+        ):
+            self._view[...] = observation
+        else:
+            self._write(observation)
+        row = self._row
+        try:
+            self._rewards[row] = reward
+            self._terminations[row] = terminated
+            self._truncations[row] = truncated
+        except (TypeError, ValueError) as error:
+            raise self._misfit(reward, terminated, truncated, error) from None
+        if terminated or truncated:
+            if self._autoreset_mode is AutoresetMode.NEXT_STEP:
+                self.step_call = self._autoreset
+                self.finish = self._finish_reset
+            elif self._autoreset_mode is AutoresetMode.SAME_STEP:
+                # The env may reuse its arrays in the reset: keep copies.
+                self._final = detach(observation), detach(info)
+                self.finish = self._finish_same_step
+                self._operation = "autoreset"
+                return self._autoreset
+        if info or self._observation_objects:
+            self._say(info)
+        return None
+
+    def _finish_reset(self, result: Any) -> None:
+        """A reset that was asked for, or the one that NEXT_STEP makes in place of a step."""
+        row = self._row
+        info = self._finish_initial(result)
+        self._rewards[row] = self._no_reward
+        self._terminations[row] = False
+        self._truncations[row] = False
+        if info or self._observation_objects:
+            self._say(info)
+
+    def _finish_same_step(self, result: Any) -> None:
+        """The reset after an episode's last step, whose reward and flags are in the row already."""
+        assert self._final is not None
+        observation, final_info = self._final
+        info = self._finish_initial(result)
+        self._final = None
+        self._say({"final_obs": observation, "final_info": final_info, **info})
+
+    def _finish_initial(self, result: Any) -> dict[str, Any]:
+        try:
+            observation, info = result
+        except (TypeError, ValueError):
+            raise Misfit(
+                f"expected reset to return (observation, info), got {_shorten(result)}"
+            ) from None
+        if not isinstance(info, dict):
+            raise Misfit(f"expected reset to return (observation, info), got {_shorten(result)}")
+        self._write(observation)
+        self._episode += 1
+        self.step_call = self.env.step
+        self._idle()
+        return info
+
+    def _reset(self, payload: tuple[int | None, dict[str, Any] | None]) -> Any:
+        seed, options = payload
+        return self.env.reset(seed=seed, options=options)
+
+    def _autoreset(self, _action: Any) -> Any:
+        """The action of a NEXT_STEP reset is not used, as Gymnasium has it."""
+        if self._reset_seed is not None:
+            seed = self._reset_seed(self.index, self._episode + 1)
+            if seed is not None:
+                return self.env.reset(seed=seed)
+        return self.env.reset()
+
+    def _misfit(self, reward: Any, terminated: Any, truncated: Any, error: Exception) -> Misfit:
+        """What is wrong with the scalars of a step."""
+        if self._rewards.__class__ is _VectorRewards and isinstance(error, Misfit):
+            return Misfit(f"{error}, at 'reward'")
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool | int | float | np.generic):
+                return Misfit(f"expected a bool, got {_shorten(flag)}, at {name!r}")
+        return Misfit(f"expected a number, got {_shorten(reward)}, at 'reward'")
+
+    def _say(self, info: dict[str, Any]) -> None:
+        if info is not None and not isinstance(info, dict):
+            raise Misfit(f"expected a dict, got {_shorten(info)}, at 'info'")
+        objects = [column[self._row] for column in self._observation_objects] or None
+        self.reply = Reply(info or None, objects)
+
+    # ------------------------------------------------------------------ everything else
+
+    def _build(self, env_fn: EnvFn) -> Any:
+        return env_fn()
+
+    def _finish_build(self, env: Any) -> None:
+        self.env = env = adapt(env)
+        self.step_call = env.step
+        self._finish_value(
+            EnvReport(
+                env.observation_space,
+                env.action_space,
+                dict(env.metadata or {}),
+                env.render_mode,
+                _attribute(env, "reward_space", None),
+            )
+        )
+
+    def _finish_value(self, value: Any) -> None:
+        self.reply = Reply(value=value)
+        self._idle()
+
+    def _call(self, payload: tuple[str, tuple[Any, ...], dict[str, Any]]) -> Any:
+        name, args, kwargs = payload
+        attribute = _attribute(self.env, name)
+        return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+    def _get(self, name: str) -> tuple[bool, Any]:
+        attribute = _attribute(self.env, name)
+        return (True, None) if callable(attribute) else (False, attribute)
+
+    def _set(self, payload: tuple[str, Any]) -> None:
+        name, value = payload
+        setter = getattr(self.env, "set_wrapper_attr", None)
+        if setter is None:
+            setattr(self.env, name, value)
+        else:
+            setter(name, value)
+
+    def _render(self, _payload: None) -> Any:
+        frame = self.env.render()
+        # Many frames are transposed views; only contiguous arrays travel without being pickled.
+        return np.ascontiguousarray(frame) if isinstance(frame, np.ndarray) else frame
+
+    def _snapshot(self, _payload: None) -> Any:
+        over = self.step_call == self._autoreset
+        return save_env(self.env), self._episode, over
+
+    def _restore(self, payload: Any) -> None:
+        saved, episode, over = payload
+        self.env = load_env(saved)
+        self._episode = episode
+        self.step_call = self._autoreset if over else self.env.step
+
+    def _close(self, _payload: None) -> None:
+        env, self.env = self.env, None
+        self.step_call = _not_built
+        if env is not None:
+            env.close()
+
+
+class _VectorRewards:
+    """Assigns vector rewards, refusing those that would be broadcast."""
+
+    __slots__ = ("_rewards",)
+
+    def __init__(self, rewards: Any) -> None:
+        self._rewards = rewards
+
+    def __setitem__(self, row: int, reward: Any) -> None:
+        self._rewards[row] = cast(reward, self._rewards.shape[1:], self._rewards.dtype)
+
+
+def _not_built(_action: Any) -> Any:
+    raise RuntimeError("this env was not built")
+
+
+def _attribute(env: Any, name: str, *default: Any) -> Any:
+    getter = getattr(env, "get_wrapper_attr", None)
+    if getter is None:
+        return getattr(env, name, *default)
+    try:
+        return getter(name)
+    except AttributeError:
+        if default:
+            return default[0]
+        raise
+
+
+def _operation_name(command: Command, payload: Any) -> str:
+    match command:
+        case Command.BUILD:
+            return "construction"
+        case Command.CALL:
+            return f"call {payload[0]!r}"
+        case Command.SET:
+            return f"set_attr {payload[0]!r}"
+        case Command.GET:
+            return f"get {payload!r}"
+        case _:
+            return command.name.lower()
+
+
+def _shorten(value: Any) -> str:
+    if isinstance(value, tuple):
+        kinds = ", ".join(type(part).__name__ for part in value)
+        return f"a tuple of {len(value)} elements ({kinds})"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"

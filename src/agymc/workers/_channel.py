@@ -1,0 +1,170 @@
+"""Frames over a socket between a pool and a worker process: the doorbell, and all that is rare.
+
+A frame is one byte that says its kind, and for most kinds four bytes of length and a body. The two
+frames of the hot path, "step all" and "all done", are that one byte alone. A frame may carry a file
+descriptor. Both ends use the same class, and neither blocks while the other could be waiting for
+it: whoever can't send takes in what arrives until it can.
+
+=======  ========  ===================================================================
+kind     from      body
+=======  ========  ===================================================================
+SETUP    pool      pickle of a ShardSpec
+COMMAND  pool      pickle of (command, positions, payloads)
+STEP     pool      none: step all slots, the actions are in the shared buffers
+ATTACH   pool      pickle of a BuffersSpec, and the descriptor of the shared buffers
+CLOSE    pool      empty: close the envs and end
+DONE     worker    none: all slots have done their STEP and have nothing to say
+REPLIES  worker    positions, then a pickle of their replies
+BIG      worker    the same, its large arrays in a segment whose descriptor comes along
+BYE      worker    pickle of what went wrong while closing
+=======  ========  ===================================================================
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+import struct
+from collections import deque
+from typing import NamedTuple
+
+__all__ = ["Channel", "Frame", "Kind"]
+
+
+class Kind:
+    """The kinds of frames."""
+
+    SETUP = b"U"
+    COMMAND = b"C"
+    STEP = b"S"
+    ATTACH = b"A"
+    CLOSE = b"Q"
+    DONE = b"D"
+    REPLIES = b"R"
+    BIG = b"B"
+    BYE = b"Z"
+
+
+_BARE = Kind.STEP + Kind.DONE
+_WITH_DESCRIPTOR = Kind.ATTACH + Kind.BIG
+_LENGTH = struct.Struct("<Q")
+_CHUNK = 1 << 18
+_ANCILLARY = socket.CMSG_SPACE(16 * array.array("i").itemsize)
+# A worker that died while we write must not kill us, whatever the user did to SIGPIPE.
+_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
+
+
+class Frame(NamedTuple):
+    """One message. ``descriptor`` is -1 where there is none; whoever takes it must close it."""
+
+    kind: bytes
+    body: bytes
+    descriptor: int
+
+
+class Channel:
+    """One end of the connection.
+
+    Args:
+        sock: A connected stream socket of the Unix family; the channel owns it from now on.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._received = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._ended = False
+
+    def fileno(self) -> int:
+        """Readable when frames have arrived or the other end is gone."""
+        return self._sock.fileno()
+
+    def send(self, kind: bytes, body: bytes = b"", descriptor: int = -1) -> None:
+        """Send one frame.
+
+        Raises:
+            ConnectionError: The other end is gone.
+        """
+        data = kind if kind in _BARE else b"".join((kind, _LENGTH.pack(len(body)), body))
+        view = memoryview(data)
+        while view:
+            try:
+                if descriptor >= 0:
+                    sent = socket.send_fds(self._sock, [view], [descriptor], _FLAGS)
+                    descriptor = -1
+                else:
+                    sent = self._sock.send(view, _FLAGS)
+                view = view[sent:]
+            except BlockingIOError:
+                self._wait_writable()
+
+    def _wait_writable(self) -> None:
+        reading = [] if self._ended else [self._sock]
+        readable, _, _ = select.select(reading, [self._sock], [])
+        if readable:
+            self._take_in()
+
+    def _take_in(self) -> bool:
+        """Read once; False when nothing was there."""
+        try:
+            data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, _ANCILLARY)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            data, ancillary = b"", []
+        for _, _, payload in ancillary:
+            descriptors = array.array("i")
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+            self._descriptors.extend(descriptors)
+        if not data:
+            self._ended = True
+            return False
+        self._received += data
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other end is gone; what it had sent before was or will be received."""
+        return self._ended
+
+    def receive(self) -> list[Frame]:
+        """The frames that have arrived, perhaps none. Never blocks."""
+        while not self._ended and self._take_in():
+            if len(self._received) < _CHUNK:
+                break
+        received = self._received
+        if not received:
+            return []
+        if len(received) == 1 and received in _BARE:  # the hot path
+            kind = bytes(received)
+            received.clear()
+            return [Frame(kind, b"", -1)]
+        frames: list[Frame] = []
+        start = 0
+        while start < len(received):
+            kind = bytes(received[start : start + 1])
+            if kind in _BARE:
+                frames.append(Frame(kind, b"", -1))
+                start += 1
+                continue
+            if len(received) < start + 1 + _LENGTH.size:
+                break
+            (length,) = _LENGTH.unpack_from(received, start + 1)
+            begin = start + 1 + _LENGTH.size
+            if len(received) < begin + length:
+                break
+            descriptor = self._descriptors.popleft() if kind in _WITH_DESCRIPTOR else -1
+            frames.append(Frame(kind, bytes(received[begin : begin + length]), descriptor))
+            start = begin + length
+        del received[:start]
+        return frames
+
+    def close(self) -> None:
+        """Close the socket and descriptors that nobody took; idempotent."""
+        self._sock.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+        self._ended = True

@@ -1,0 +1,34 @@
+"""The program of a worker process: ``python _child.py DESCRIPTOR``.
+
+It takes over the caller's module search path and working directory before it imports anything that
+is not in the standard library, so that the envs' modules are found where the caller finds them. The
+caller's ``__main__`` is not imported.
+"""
+
+if __name__ == "__main__":
+    import json
+    import os
+    import socket
+    import sys
+
+    def read_exactly(sock: socket.socket, count: int) -> bytes:
+        """``count`` bytes, or the end of the process when the caller is gone."""
+        data = b""
+        while len(data) < count:
+            part = sock.recv(count - len(data))
+            if not part:
+                os._exit(1)
+            data += part
+        return data
+
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.setblocking(True)
+    length = int.from_bytes(read_exactly(connection, 8), "little")
+    boot = json.loads(read_exactly(connection, length))
+    sys.path[:] = boot["path"]
+    sys.argv[:] = boot["argv"]
+    os.chdir(boot["cwd"])
+
+    from agymc.workers._serve import serve
+
+    serve(connection, boot["lifeline"])

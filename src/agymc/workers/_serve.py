@@ -1,0 +1,213 @@
+"""The command loop of a worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import struct
+import threading
+from time import perf_counter
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from agymc.bells import wait_readable
+from agymc.buffers import Buffers, BuffersSpec
+from agymc.commands import Command, Completion, Fault, Reply
+from agymc.runners.base import Runner
+from agymc.workers._channel import Channel, Frame, Kind
+from agymc.workers._segments import dump, map_segment
+from agymc.workers.base import ShardSpec
+
+__all__ = ["pack_replies", "serve", "tie_to", "unpack_positions"]
+
+# Results are told when this much time (seconds) has passed since the last were: one doorbell for a
+# shard of cheap envs, one for each slow env. Partial batches are wanted soon.
+_FLUSH_WHOLE = 2e-3
+_FLUSH_PARTIAL = 2e-4
+
+_CLOSE_TIMEOUT = 3600.0  # the pool has its own deadline and kills us
+
+_COUNT = struct.Struct("<I")
+
+
+def serve(connection: socket.socket, lifeline: int) -> None:
+    """Serve one pool until it says close or is gone."""
+    tie_to(lifeline)
+    # Ctrl-C is the caller's to handle; it closes us. (An env may install handlers of its own.)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel(connection)
+    while not (frames := channel.receive()):
+        if channel.ended:
+            os._exit(1)
+        wait_readable([channel.fileno()], None)
+    spec: ShardSpec = pickle.loads(frames[0].body)
+    server = _Server(channel, spec)
+    for frame in frames[1:]:
+        server.handle(frame)
+    server.run()
+
+
+def tie_to(lifeline: int) -> None:
+    """Let this process and those that it starts end with the process at the lifeline's other end.
+
+    The lifeline is a pipe on which nothing is ever written. On Linux the kernel itself sends
+    SIGKILL to our process group at its hang-up, so that neither an env that holds the interpreter
+    lock nor one that blocks signals can delay it. (Not PR_SET_PDEATHSIG: that fires when the
+    *thread* that started us ends.) Elsewhere a thread waits for it.
+    """
+    try:
+        import fcntl
+
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    except (ImportError, AttributeError, OSError):
+        threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+        return
+    if wait_readable([lifeline], 0.0):  # it hung up before we asked for the signal
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _end_with(lifeline: int) -> None:
+    with contextlib.suppress(OSError):
+        os.read(lifeline, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+class _Server:
+    def __init__(self, channel: Channel, spec: ShardSpec) -> None:
+        self._channel = channel
+        self._spec = spec
+        self._runner: Runner = spec.make_runner()
+        self._rows = slice(spec.first, spec.first + spec.count)
+        self._running = np.zeros(spec.count, np.int64)
+        self._buffers: Buffers | None = None
+        self._flush_after = _FLUSH_WHOLE
+        self._closing = False
+
+    def run(self) -> None:
+        channel, runner = self._channel, self._runner
+        while not self._closing:
+            for frame in channel.receive():
+                self.handle(frame)
+            if channel.ended:
+                self._closing = True
+            if not runner.idle:
+                runner.work(self._spec.count, perf_counter() + self._flush_after)
+            completion = runner.collect()
+            if completion is not None:
+                self._tell(completion)
+            elif runner.idle and not self._closing:
+                bell = runner.arm(1)
+                if bell is not None:
+                    wait_readable([channel.fileno(), bell], None)
+                elif not runner.concurrency > 1:
+                    wait_readable([channel.fileno()], None)
+        runner.begin_closing()
+        problems = runner.end_closing(perf_counter() + _CLOSE_TIMEOUT)
+        with contextlib.suppress(ConnectionError):
+            channel.send(Kind.BYE, pickle.dumps(problems))
+        channel.close()
+
+    def handle(self, frame: Frame) -> None:
+        runner = self._runner
+        everything = range(self._spec.count)
+        if frame.kind == Kind.STEP:
+            assert self._buffers is not None
+            buffers = self._buffers
+            self._running[:] = buffers.requested[self._rows]
+            self._flush_after = _FLUSH_WHOLE
+            actions = buffers.action_layout.elements(buffers.actions, self._rows)
+            runner.submit(Command.STEP, everything, actions)
+        elif frame.kind == Kind.COMMAND:
+            command, positions, payloads = cloudpickle.loads(frame.body)
+            self._flush_after = _FLUSH_WHOLE if positions is None else _FLUSH_PARTIAL
+            buffers = self._buffers  # type: ignore[assignment]
+            if buffers is not None:
+                self._running[:] = buffers.requested[self._rows]
+            chosen = everything if positions is None else positions
+            if payloads is None:
+                rows = np.asarray(chosen) + self._spec.first
+                payloads = buffers.action_layout.elements(buffers.actions, rows)
+            runner.submit(command, chosen, payloads)
+        elif frame.kind == Kind.ATTACH:
+            spec: BuffersSpec = pickle.loads(frame.body)
+            try:
+                self._buffers = spec.allocate(map_segment(frame.descriptor))
+            finally:
+                os.close(frame.descriptor)
+            runner.attach(self._buffers)
+        elif frame.kind == Kind.CLOSE:
+            self._closing = True
+
+    def _tell(self, completion: Completion) -> None:
+        if self._buffers is not None:
+            completed = self._buffers.completed[self._rows]
+            if completion.positions is None:
+                completed[:] = self._running
+            else:
+                completed[completion.positions] = self._running[completion.positions]
+        try:
+            if completion.positions is None and not completion.replies:
+                self._channel.send(Kind.DONE)
+                return
+            body, descriptor = pack_replies(completion, self._spec.first)
+            try:
+                kind = Kind.REPLIES if descriptor < 0 else Kind.BIG
+                self._channel.send(kind, body, descriptor)
+            finally:
+                if descriptor >= 0:
+                    os.close(descriptor)
+        except ConnectionError:
+            self._closing = True  # the pool is gone
+
+
+def pack_replies(completion: Completion, first: int) -> tuple[bytes, int]:
+    """The body of a REPLIES frame, and the descriptor of its segment or -1.
+
+    A reply that can't be pickled becomes a fault that says which env's what can't.
+    """
+    positions = completion.positions
+    header = _COUNT.pack(0 if positions is None else len(positions))
+    if positions is not None:
+        header += np.asarray(positions, np.int32).tobytes()
+    replies = [_parts(position, reply) for position, reply in completion.replies]
+    if not replies:
+        return header, -1
+    try:
+        pickled, descriptor = dump(replies)
+    except Exception:
+        replies = [_parts(position, _sendable(reply)) for position, reply in completion.replies]
+        pickled, descriptor = dump(replies)
+    return header + pickled, descriptor
+
+
+def unpack_positions(body: bytes) -> tuple[list[int] | None, memoryview]:
+    """The positions of a REPLIES frame (None for all), and the pickle that follows them."""
+    (count,) = _COUNT.unpack_from(body)
+    end = _COUNT.size + 4 * count
+    positions = np.frombuffer(body, np.int32, count, _COUNT.size).tolist() if count else None
+    return positions, memoryview(body)[end:]
+
+
+def _parts(position: int, reply: Reply) -> tuple[Any, ...]:
+    return position, reply.info, reply.objects, reply.value, reply.fault
+
+
+def _sendable(reply: Reply) -> Reply:
+    for name in ("info", "objects", "value"):
+        try:
+            cloudpickle.dumps(getattr(reply, name))
+        except Exception as error:
+            what = {"info": "its info", "objects": "its observation", "value": "the result"}[name]
+            refusal = TypeError(
+                f"{what} can't be sent from the worker process: {type(error).__name__}: {error}"
+            )
+            return Reply(fault=Fault(refusal, "sending the reply"))
+    return reply

@@ -1,0 +1,86 @@
+"""A shard in the caller's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agymc.buffers import Buffers, BuffersSpec
+from agymc.commands import Command, Completion
+from agymc.workers.base import ShardSpec, Worker
+
+__all__ = ["LocalWorker"]
+
+
+class LocalWorker(Worker):
+    """Hands everything to a runner."""
+
+    def __init__(self, spec: ShardSpec) -> None:
+        super().__init__(spec)
+        self._runner = spec.make_runner()
+        self._everything = range(self.count)
+        self._buffers: Buffers | None = None
+        self._running = np.zeros(self.count, np.int64)  # the number of each slot's operation
+        self._closing = False
+        self._closed = False
+
+    def attach(self, spec: BuffersSpec, buffers: Buffers) -> None:
+        self._buffers = buffers
+        self._rows = slice(self.first, self.first + self.count)
+        self._runner.attach(buffers)
+
+    def prepare(
+        self, command: Command, positions: Sequence[int] | None, payloads: Sequence[Any] | None
+    ) -> Any:
+        if payloads is None:
+            assert self._buffers is not None
+            rows = self._rows if positions is None else np.asarray(positions) + self.first
+            payloads = self._buffers.action_layout.elements(self._buffers.actions, rows)
+        return command, self._everything if positions is None else positions, payloads
+
+    def dispatch(self, order: Any) -> None:
+        if self._buffers is not None:
+            self._running[:] = self._buffers.requested[self._rows]
+        self._runner.submit(*order)
+
+    def work(self, need: int, deadline: float | None) -> None:
+        self._runner.work(need, deadline)
+
+    @property
+    def idle(self) -> bool:
+        return self._runner.idle
+
+    def arm(self, need: int) -> Sequence[int]:
+        descriptor = self._runner.arm(need)
+        return () if descriptor is None else (descriptor,)
+
+    def collect(self) -> list[Completion]:
+        completion = self._runner.collect()
+        if completion is None:
+            return []
+        if self._buffers is not None:
+            completed = self._buffers.completed[self._rows]
+            if completion.positions is None:
+                completed[:] = self._running
+            else:
+                completed[completion.positions] = self._running[completion.positions]
+        return [completion]
+
+    def local_envs(self) -> list[Any]:
+        return [slot.env for slot in self._runner.slots]
+
+    def begin_close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._runner.begin_closing()
+
+    def end_close(self, deadline: float) -> list[str]:
+        if self._closed:
+            return []
+        self._closed = True
+        return self._runner.end_closing(deadline)
+
+    def abandon(self) -> None:
+        self._closing = self._closed = True
