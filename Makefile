@@ -13,7 +13,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 TEST_STAMP := $(VENV)/.installed-test
 
 DEMO_PICTURE := build/demo-mosaic.png
-DEMO_FLAGS := CartPole-v1 --num-envs 200 --episodes 5 --render --record $(DEMO_PICTURE) --compare
+DEMO_FLAGS := CartPole-v1 --num-envs 200 --episodes 5 --seed 0 --record $(DEMO_PICTURE) --compare
 PYTEST_FLAGS := -q
 
 .DEFAULT_GOAL := help

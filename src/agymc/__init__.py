@@ -1,5 +1,7 @@
 """agymc: many reinforcement-learning environments at once, behind one batched API."""
 
+from agymc.aio_env import AioVectorEnv
+from agymc.aio_wrappers import AsyncRecordEpisodeStatistics, AsyncTimeLimit, AsyncWrapper
 from agymc.batch_env import BatchEnv
 from agymc.engines import ENGINES
 from agymc.errors import (
@@ -26,10 +28,12 @@ from agymc.errors import (
     UnknownOptionError,
     WorkerDiedError,
 )
-from agymc.make import make, make_vec
+from agymc.make import make, make_async, make_vec, register
 from agymc.pool import Snapshot
 from agymc.rendering import mosaic
-from agymc.types import AutoresetMode, Batch
+from agymc.rollouts import Episode
+from agymc.statistics import Statistics
+from agymc.types import AsyncEnv, AutoresetMode, Batch, BlockedLoop, BlockedLoopWarning
 from agymc.vector_env import VectorEnv
 
 __version__ = "0.1.0"
@@ -38,15 +42,23 @@ __all__ = [
     "ENGINES",
     "ActionError",
     "AgymcError",
+    "AioVectorEnv",
+    "AsyncEnv",
+    "AsyncRecordEpisodeStatistics",
+    "AsyncTimeLimit",
+    "AsyncWrapper",
     "AutoresetMode",
     "BadDataError",
     "Batch",
     "BatchEnv",
     "BatchLengthError",
+    "BlockedLoop",
+    "BlockedLoopWarning",
     "BusyError",
     "ClosedError",
     "ConfigurationError",
     "EnvError",
+    "Episode",
     "MissingExtraError",
     "NoDisplayError",
     "NotABatchError",
@@ -58,12 +70,15 @@ __all__ = [
     "Snapshot",
     "SnapshotError",
     "SpaceMismatchError",
+    "Statistics",
     "UnknownEngineError",
     "UnknownEnvError",
     "UnknownOptionError",
     "VectorEnv",
     "WorkerDiedError",
     "make",
+    "make_async",
     "make_vec",
     "mosaic",
+    "register",
 ]

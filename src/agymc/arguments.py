@@ -9,8 +9,21 @@ import numpy as np
 
 from agymc.errors import BatchLengthError, ConfigurationError, NumEnvsError
 from agymc.pool import IdArray
+from agymc.seeding import spread_seeds
+from agymc.types import AutoresetMode
 
-__all__ = ["check_env_ids", "check_num_envs", "check_reset_mask", "spread_values"]
+__all__ = [
+    "check_autoreset_mode",
+    "check_call_name",
+    "check_env_ids",
+    "check_max_concurrency",
+    "check_no_worker",
+    "check_num_envs",
+    "check_ready_counts",
+    "check_reset_mask",
+    "spread_reset",
+    "spread_values",
+]
 
 
 def check_num_envs(num_envs: Any) -> int:
@@ -18,6 +31,17 @@ def check_num_envs(num_envs: Any) -> int:
     if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
         raise NumEnvsError(f"expected num_envs to be a positive integer, got {num_envs!r}")
     return int(num_envs)
+
+
+def check_autoreset_mode(mode: Any) -> AutoresetMode:
+    """An `AutoresetMode`, or the value of one ("NextStep"); else ConfigurationError."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        values = ", ".join(repr(known.value) for known in AutoresetMode)
+        raise ConfigurationError(
+            f"expected autoreset_mode {values}, or a gymnasium.vector.AutoresetMode, got {mode!r}"
+        ) from None
 
 
 def check_env_ids(env_ids: Any, num_envs: int) -> IdArray | None:
@@ -42,6 +66,26 @@ def check_env_ids(env_ids: Any, num_envs: int) -> IdArray | None:
     if len(ids) == num_envs and (ids == np.arange(num_envs)).all():
         return None
     return ids
+
+
+def check_max_concurrency(value: Any) -> int | None:
+    """The argument of Gymnasium's `AsyncVectorEnv`; ConfigurationError when it can't be meant."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ConfigurationError(
+            f"`max_concurrency` must be a positive integer or None, got {value!r}"
+        )
+    return int(value)
+
+
+def check_no_worker(worker: Any) -> None:
+    """Raise ConfigurationError for the custom worker that Gymnasium's `AsyncVectorEnv` takes."""
+    if worker is not None:
+        raise ConfigurationError(
+            "a custom `worker` function is not supported by agymc: its workers have their own "
+            "command loop; use a wrapper around each env, or reset_seed of agymc.make_vec"
+        )
 
 
 def check_reset_mask(mask: Any, num_envs: int) -> IdArray | None:
@@ -72,3 +116,49 @@ def spread_values(values: Any, count: int) -> Sequence[Any]:
             f"Got `{len(values)}` values for {count} environments."
         )
     return values
+
+
+def spread_reset(
+    seed: Any, options: dict[str, Any] | None, num_envs: int, env_ids: IdArray | None = None
+) -> tuple[Sequence[int | None], dict[str, Any] | None, IdArray | None]:
+    """What a reset is asked for: (a seed per env, options without a mask, the envs).
+
+    Args:
+        seed: None, an integer s (env i gets s + i), or one per env: of all ``num_envs``, or of
+            ``env_ids`` where those are given.
+        options: May have the key "reset_mask"; it is not modified.
+        num_envs: The number of envs.
+        env_ids: Checked env ids; None for all, or those of the mask.
+    """
+    if env_ids is not None and isinstance(seed, Sequence | np.ndarray):
+        return spread_seeds(seed, len(env_ids)), options, env_ids
+    seeds: Sequence[int | None] = spread_seeds(seed, num_envs)
+    if env_ids is None and options is not None and "reset_mask" in options:
+        env_ids = check_reset_mask(options["reset_mask"], num_envs)
+        options = {key: value for key, value in options.items() if key != "reset_mask"}
+    if env_ids is not None:
+        seeds = [seeds[i] for i in env_ids]
+    return seeds, options, env_ids
+
+
+def check_ready_counts(min_ready: Any, max_ready: Any) -> None:
+    """Raise ConfigurationError unless these are positive integers or None, and in order."""
+    for name, value in (("min_ready", min_ready), ("max_ready", max_ready)):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
+        ):
+            raise ConfigurationError(
+                f"expected {name} to be a positive integer or None, got {value!r}"
+            )
+    if min_ready is not None and max_ready is not None and min_ready > max_ready:
+        raise ConfigurationError(
+            f"expected min_ready <= max_ready, got min_ready={min_ready} and max_ready={max_ready}"
+        )
+
+
+def check_call_name(name: str) -> None:
+    """Raise ConfigurationError for methods that are not to be called behind the pool's back."""
+    if name in ("reset", "step", "close"):
+        raise ConfigurationError(
+            f"Trying to call function `{name}` with `call`, use `{name}` directly instead."
+        )

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
 
 from agymc.commands import Command
 from agymc.engines import EngineOptions, start_pool
-from agymc.errors import BatchLengthError, ConfigurationError, NoDisplayError
+from agymc.errors import (
+    BatchLengthError,
+    ConfigurationError,
+    EnvError,
+    NoDisplayError,
+    NotABatchError,
+    ResetNeededError,
+)
+from agymc.ledger import listed
 from agymc.parallel import Loops
 from agymc.pool import CLOSE_TIMEOUT
-from agymc.rendering import MosaicWindow, ShowBudget
+from agymc.rendering import MosaicWindow, ShowBudget, display_available
 from agymc.seeding import spread_seeds
 from agymc.spaces import detach
 from agymc.types import EnvFn
@@ -51,7 +62,9 @@ class BatchEnv:
         spec: A view of the specs.
         metadata: A view of the metadata.
         unwrapped: A view of the envs: ``unwrapped.gravity`` is a tuple of values,
-            ``unwrapped.method(x)`` a list of results, ``unwrapped[i]`` one env.
+            ``unwrapped.method(x)`` a list of results, ``unwrapped[i]`` one env. Wrappers are
+            looked through.
+        render_mode: Of the first env.
     """
 
     def __init__(
@@ -69,23 +82,27 @@ class BatchEnv:
         self.engine = options.engine
         self._check_actions = check_actions
         self._always_show = always_show
-        self._budget = ShowBudget(show_max_hz, show_max_share)
+        try:
+            self._budget = ShowBudget(show_max_hz, show_max_share)
+        except ConfigurationError as error:  # it has other names for them
+            raise ConfigurationError(str(error).replace("at max_", "at show_max_")) from None
         self._window: MosaicWindow | None = None
         self._no_display = False
         self._pool = start_pool(options, self.num_envs)
         spaces = self._pool.build(env_fns, "different", "make")
         self._buffers = self._pool.buffers
         self.render_mode = spaces.render_mode
-        self.action_space = SpacesView([report.action_space for report in self._pool.reports])
-        self.observation_space = SpacesView(
-            [report.observation_space for report in self._pool.reports]
-        )
-        self.metadata = View([report.metadata for report in self._pool.reports])
+        reports = self._pool.reports
+        self.action_space = SpacesView([_own(report.action_space) for report in reports])
+        self.observation_space = SpacesView([_own(report.observation_space) for report in reports])
+        self.metadata = View([report.metadata for report in reports])
         self.spec = View([spec] * self.num_envs)
         self.unwrapped = EnvsView(self._pool)
+        # Why the next call must be `reset`, or None.
+        self._reset_needed: str | None = "these environments were not reset yet"
         self._dones = np.zeros(self.num_envs, np.bool_)
         self._next_seeds: list[int | None] = [None] * self.num_envs
-        self._loops = Loops()
+        self._loops = Loops(self.num_envs)
         weakref.finalize(self, self._loops.close)
 
     def __len__(self) -> int:
@@ -122,18 +139,21 @@ class BatchEnv:
         Raises:
             EnvError: An env raised. The others are at the beginning of their episodes.
         """
+        self._pool.check_open()
         if seed is not None:
             self.seed(seed)
-        seeds, self._next_seeds = self._next_seeds, [None] * self.num_envs
-        self._pool.discard()
-        self._pool.submit_resets(seeds, options)
-        self._receive()
+        self._settle()
+        self._pool.submit_resets(self._next_seeds, options)
+        self._next_seeds = [None] * self.num_envs
+        self._receive("reset")
+        self._reset_needed = None
         self._dones[:] = False
-        self._show_if_wished()
+        if self._always_show:
+            self._show()
         return self._observations()
 
     def step(
-        self, actions: Sequence[Any]
+        self, actions: Sequence[Any] | NDArray[Any]
     ) -> tuple[list[Any], list[Any], list[bool], list[dict[str, Any]]]:
         """Step every env whose episode is not over.
 
@@ -147,36 +167,66 @@ class BatchEnv:
         Raises:
             BatchLengthError: Not one action per env. No env was stepped.
             ActionError: An action is not in its space. No env was stepped.
-            EnvError: An env raised. The others were stepped; the next call must be `reset`.
+            ResetNeededError: There was no `reset` yet, or none since a call that raised.
+            EnvError: An env raised. The others were stepped, but what they gave is lost; the next
+                call must be `reset`.
         """
-        if not hasattr(actions, "__len__") or len(actions) != self.num_envs:
-            got = len(actions) if hasattr(actions, "__len__") else repr(actions)
-            raise BatchLengthError(f"expected {self.num_envs} actions, one per env, got {got}")
+        self._pool.check_open()
+        if self._reset_needed is not None:
+            raise ResetNeededError(f"{self._reset_needed}: expected reset() before step()")
+        if not hasattr(actions, "__len__") or not hasattr(actions, "__getitem__"):
+            raise NotABatchError(
+                f"expected a list of {self.num_envs} actions, one per env, got {actions!r}"
+            )
+        if len(actions) != self.num_envs:
+            raise BatchLengthError(
+                f"expected {self.num_envs} actions, one per env, got {len(actions)}"
+            )
         playing = np.flatnonzero(~self._dones)
-        rewards: list[Any] = [0.0] * self.num_envs
+        values = np.zeros_like(self._buffers.rewards)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if len(playing):
             whole = len(playing) == self.num_envs
             chosen = list(actions) if whole else [actions[int(i)] for i in playing]
             ids = None if whole else playing
             self._pool.submit_steps(chosen, ids, check=self._check_actions)
-            self._receive()
+            self._receive("step")
             buffers = self._buffers
             terminations, truncations = buffers.terminations, buffers.truncations
             self._dones[playing] = terminations[playing] | truncations[playing]
-            values = buffers.rewards[playing]
-            parts = values.tolist() if values.ndim == 1 else list(values)
-            for index, reward in zip(playing.tolist(), parts, strict=True):
-                rewards[index] = reward
+            values[playing] = buffers.rewards[playing]
             for row, info in self._pool.ledger.take_infos(playing):
                 infos[playing[row]] = detach(info)
             for index in playing[truncations[playing]].tolist():
                 infos[index]["TimeLimit.truncated"] = not terminations[index]
-        self._show_if_wished()
+        if self._always_show:
+            self._show()
+        rewards = values.tolist() if values.ndim == 1 else list(values)
         return self._observations(), rewards, self._dones.tolist(), infos
 
-    def _receive(self) -> None:
-        self._pool.receive_all(None)
+    def _receive(self, operation: str) -> None:
+        self._reset_needed = f"{operation}() was interrupted, and its results are lost"
+        try:
+            self._pool.receive_all(None)
+        except EnvError as error:
+            ids = sorted({*error.env_ids, *(i for other in error.others for i in other.env_ids)})
+            self._reset_needed = f"{operation}() failed for {listed(ids)}"
+            self._pool.discard()
+            raise
+        self._reset_needed = None
+
+    def _settle(self) -> None:
+        """Wait for what an interrupted call has left in flight, and drop it."""
+        ledger = self._pool.ledger
+        try:
+            if len(ledger.requests):
+                self._pool.receive_requests(None)
+                ledger.take_replies(None)
+            if ledger.transitions.flying:
+                self._pool.receive_all(None)
+        except EnvError:
+            pass  # of a call that the user has given up
+        self._pool.discard()
 
     def _observations(self) -> list[Any]:
         buffers = self._buffers
@@ -190,40 +240,70 @@ class BatchEnv:
         Args:
             mode: "human" shows a mosaic of all envs in one window. It refreshes within the budget
                 of wall time given to `agymc.make`, and otherwise returns at once. Where there is
-                no display it says so once, as a warning, and does nothing. "rgb_array" gives
-                frames.
+                no display it says so once, as a warning, and does nothing; after the user has
+                closed the window, it does nothing either. "rgb_array" gives frames. So does the
+                mode that the envs were made in, if that is another ("ansi", say).
 
         Returns:
-            For "rgb_array" a list of one frame (height, width, 3) uint8 per env, else None.
+            For "human" None, else a list of what each env drew: for "rgb_array" one frame (height,
+            width, 3) uint8 per env, which is the caller's own.
 
         Raises:
             MissingExtraError: "human" needs a package that is not installed.
-            ConfigurationError: The mode is neither.
+            ConfigurationError: The envs do not draw in this mode.
+            EnvError: An env raised.
         """
-        if mode == "rgb_array":
-            return self._pool.request(Command.RENDER, None, [None] * self.num_envs)
-        if mode != "human":
-            raise ConfigurationError(f"expected mode 'human' or 'rgb_array', got {mode!r}")
         self._pool.check_open()
-        if self._no_display or (self._window is not None and self._window.closed_by_user):
+        if mode == "human":
+            if self.render_mode == "human":  # each env has a window of its own
+                self._pool.request(Command.RENDER, None, [None] * self.num_envs)
+            else:
+                self._show()
             return None
+        if mode != "rgb_array" and mode != self.render_mode:
+            modes = dict.fromkeys(["human", "rgb_array", *filter(None, [self.render_mode])])
+            raise ConfigurationError(
+                f"expected a mode out of {', '.join(map(repr, modes))}, got {mode!r}"
+            )
+        return self._drawn(mode)
+
+    def _drawn(self, mode: str) -> list[Any]:
+        """What the envs draw, which must be in this mode."""
+        if self.render_mode not in (None, mode) or (
+            # An env that lists no modes at all decides by itself what it draws.
+            self.render_mode is None and any(self.metadata[0].get("render_modes", ()))
+        ):
+            modes = self.metadata[0].get("render_modes", [])
+            raise ConfigurationError(
+                f"these envs were made with render_mode={self.render_mode!r}, which gives no "
+                f"{mode!r} frames; the modes that they can be made with: {modes}"
+            )
+        frames = self._pool.request(Command.RENDER, None, [None] * self.num_envs)
+        if all(frame is None for frame in frames):
+            raise ConfigurationError(
+                f"expected {mode!r} frames, got None from the render method of each env: they "
+                "were made without a render mode"
+            )
+        return frames
+
+    def _show(self) -> None:
+        """Refresh the window, if it is time for it."""
+        if self._no_display or (self._window is not None and self._window.closed_by_user):
+            return
         try:
             if self._window is None:
+                if not display_available():  # SDL would look for one noisily
+                    raise NoDisplayError("there is no display (DISPLAY is not set, for example)")
                 self._window = MosaicWindow(repr(self))
             if self._budget.due():
                 with self._budget:
-                    frames = self._pool.request(Command.RENDER, None, [None] * self.num_envs)
-                    self._window.show(frames)
+                    self._window.show(self._drawn("rgb_array"))
             else:
                 self._window.pump()
         except NoDisplayError as error:
             self._no_display = True
-            warnings.warn(f"render('human') shows nothing: {error}", stacklevel=2)
-        return None
-
-    def _show_if_wished(self) -> None:
-        if self._always_show:
-            self.render("human")
+            # To the line that called `render`, or the `reset` or `step` that shows.
+            warnings.warn(f"render('human') shows nothing: {error}", stacklevel=3)
 
     # ------------------------------------------------------------------ concurrency
 
@@ -239,7 +319,15 @@ class BatchEnv:
 
         A coroutine function is awaited, all of them on one event loop. A plain function runs in a
         thread that has a running event loop of its own: it may block, and ``asyncio.create_task``
-        inside it works. Such tasks go on in the background until they are done, or `close`.
+        inside it works. Such tasks go on in the background until they are done, or `close`. Only
+        what a function *returns* is awaited, if it can be: a coroutine, or a task.
+
+        There is one thread per env, kept for later calls. If the system refuses to start so many,
+        calls share the threads that there are, and those that share one don't overlap.
+
+        It works inside of a running event loop, too (in a notebook, say), and blocks that loop
+        like any call that takes time. The functions must not use these environments: they belong to
+        the thread that called.
 
         Args:
             function: What to call.
@@ -252,11 +340,14 @@ class BatchEnv:
             One result per env.
 
         Raises:
-            BatchLengthError: A column does not have one value per env.
-            BaseException: What a call raised, when all calls have ended; a note names the call.
+            BatchLengthError: A column does not have one value per env. Nothing was called.
+            ConfigurationError: No function, or a keyword that is given twice.
+            BusyError: Called inside of a call of `parallel` of the same environments.
+            BaseException: What a call raised, of several the first in the order of the envs, when
+                all calls have ended; a note names the call.
         """
         self._pool.check_open()
-        return self._loops.run(function, self.num_envs, arguments, kwarguments or {}, args, kwargs)
+        return self._loops.run(function, arguments, kwarguments or {}, args, kwargs)
 
     # ------------------------------------------------------------------ the end
 
@@ -264,14 +355,17 @@ class BatchEnv:
         """Close all envs, the window and what `parallel` has started. Idempotent.
 
         Args:
-            timeout: Seconds that the envs get; then worker processes are killed and threads
-                abandoned.
+            timeout: Seconds for the whole call; then worker processes are killed, and threads
+                abandoned, which a RuntimeWarning tells of.
         """
+        deadline = perf_counter() + timeout
         if self._window is not None:
             self._window.close()
             self._window = None
-        self._loops.close(timeout)
-        self._pool.close(timeout)
+        problems = self._loops.close(timeout)
+        self._pool.close(max(0.0, deadline - perf_counter()))
+        for problem in problems:
+            warnings.warn(f"agymc: {problem}", RuntimeWarning, stacklevel=2)
 
     @property
     def closed(self) -> bool:
@@ -283,3 +377,15 @@ class BatchEnv:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _own(space: Any) -> Any:
+    """A copy of an env's space, so that sampling it leaves the env's own generator alone.
+
+    An env may draw from its spaces itself: what it draws must not depend on who else does, nor on
+    whether it lives in this process.
+    """
+    try:
+        return copy.deepcopy(space)
+    except Exception:  # a custom space that can't be copied: shared, like any object
+        return space

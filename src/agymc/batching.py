@@ -47,18 +47,26 @@ def check_observation_mode(mode: Any) -> None:
         )
 
 
-def unite(reports: Sequence[EnvReport], mode: ObservationMode, name: str) -> PoolSpaces:
+def unite(
+    reports: Sequence[EnvReport], mode: ObservationMode, name: str, *, coroutines: bool = False
+) -> PoolSpaces:
     """The spaces of the batch, after checking that every env fits it.
 
     Args:
         reports: One per env.
         mode: How observation spaces may differ.
         name: The caller's, for error texts.
+        coroutines: Whether the engine can run coroutine envs.
 
     Raises:
         SpaceMismatchError: An env's spaces do not fit; it names the first such env.
     """
     first = reports[0]
+    if first.is_coroutine and not coroutines:
+        raise ConfigurationError(
+            "env 0 is a coroutine environment (its step is `async def`): expected "
+            "engine='asyncio' or 'process+asyncio'"
+        )
     single: Space[Any] = mode[1] if isinstance(mode, tuple) else first.observation_space
     reward_shape = _reward_shape(first)
     for index, report in enumerate(reports):

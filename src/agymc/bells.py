@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil
 from time import perf_counter
 
-__all__ = ["Bell", "wait_readable"]
+__all__ = ["Bell", "wait_readable", "wait_ready"]
 
 
 class Bell:
@@ -81,3 +81,21 @@ def wait_readable(descriptors: Iterable[int], deadline: float | None) -> bool:
         # Rounding up: with rounding down the last millisecond would be a busy loop.
         return bool(poller.poll(None if timeout is None else ceil(timeout * 1000)))
     return bool(select.select(list(descriptors), [], [], timeout)[0])
+
+
+def wait_ready(
+    readers: Sequence[int], writers: Sequence[int], deadline: float | None
+) -> Sequence[int]:
+    """The same for reading and writing, and it tells which descriptors are ready."""
+    timeout = None if deadline is None else max(0.0, deadline - perf_counter())
+    if hasattr(select, "poll"):  # `select` can't take descriptors above 1023
+        poller = select.poll()
+        masks = dict.fromkeys(readers, select.POLLIN)
+        for descriptor in writers:
+            masks[descriptor] = masks.get(descriptor, 0) | select.POLLOUT
+        for descriptor, mask in masks.items():
+            poller.register(descriptor, mask)
+        events = poller.poll(None if timeout is None else ceil(timeout * 1000))
+        return [descriptor for descriptor, _ in events]
+    readable, writable, _ = select.select(readers, writers, [], timeout)
+    return [*readable, *writable]

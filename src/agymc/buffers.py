@@ -8,7 +8,7 @@ lock: at any time each row has one owner.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,9 @@ class Buffers:
         truncations: (num_envs,) bool.
         requested: (num_envs,) int64, the number of the last operation sent to each env.
         completed: (num_envs,) int64, the number of the last operation that ended.
+        operations: (num_envs,) int64, how many operations were timed.
+        queue_seconds: (num_envs,) float64, how long those waited for a limit.
+        env_seconds: (num_envs,) float64, how long they took.
     """
 
     observation_layout: Layout
@@ -47,12 +50,27 @@ class Buffers:
     truncations: NDArray[np.bool_]
     requested: NDArray[np.int64]
     completed: NDArray[np.int64]
+    operations: NDArray[np.int64]
+    queue_seconds: NDArray[np.float64]
+    env_seconds: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         # Assigning to one element of a memoryview costs half of assigning to one of the array.
         self.rewards_view = _view(self.rewards)
         self.terminations_view = _view(self.terminations)
         self.truncations_view = _view(self.truncations)
+
+    def release(self) -> None:
+        """Let go of the memory, and with it of the descriptor that a mapping keeps.
+
+        Observations and actions are gone then; the rest, which is small, stays readable.
+        """
+        self.observations.clear()
+        self.actions.clear()
+        for one in fields(self):
+            if one.init and isinstance(array := getattr(self, one.name), np.ndarray):
+                setattr(self, one.name, array.copy())
+        self.__post_init__()
 
     rewards_view: memoryview[Any] = field(init=False, repr=False)
     terminations_view: memoryview[Any] = field(init=False, repr=False)
@@ -92,7 +110,7 @@ class BuffersSpec:
                 else:
                     self._plan.append(None)
         self._reserve(reward_shape, np.dtype(np.float64))
-        for kind in (np.bool_, np.bool_, np.int64, np.int64):
+        for kind in (np.bool_, np.bool_, *[np.int64] * 3, *[np.float64] * 2):
             self._reserve((), np.dtype(kind))
 
     def _reserve(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -112,15 +130,5 @@ class BuffersSpec:
         ]
         observations, actions = self._layouts
         first, second = len(observations.leaves), len(observations.leaves) + len(actions.leaves)
-        rewards, terminations, truncations, requested, completed = columns[second:]
-        return Buffers(
-            observations,
-            actions,
-            columns[:first],
-            columns[first:second],
-            rewards,  # type: ignore[arg-type]
-            terminations,  # type: ignore[arg-type]
-            truncations,  # type: ignore[arg-type]
-            requested,  # type: ignore[arg-type]
-            completed,  # type: ignore[arg-type]
-        )
+        others: list[Any] = columns[second:]  # the other fields, in order
+        return Buffers(observations, actions, columns[:first], columns[first:second], *others)

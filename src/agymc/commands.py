@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import enum
+import os
 import pickle
 import traceback
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple, cast
 
 import cloudpickle
 
-__all__ = ["Command", "Completion", "EnvReport", "Fault", "RemoteTraceback", "Reply"]
+__all__ = [
+    "CLOSED",
+    "Command",
+    "Completion",
+    "EnvReport",
+    "Fault",
+    "RemoteTraceback",
+    "Reply",
+    "text_of",
+]
+
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+
+CLOSED = object()
+"""The value of CLOSE, which tells its reply from that of an operation that came before."""
 
 
 class Command(enum.IntEnum):
@@ -33,20 +50,29 @@ class Fault:
 
     Inside one process it simply holds the exception. When pickled, it takes along the exception
     where that can be pickled, and in any case its type, text and traceback, from which a stand-in
-    of the same name, text and built-in bases is made on the other side.
+    of the same name, text and built-in bases is made on the other side, see `_Sent`.
 
     Attributes:
         operation: What the slot was doing: "step", "autoreset", "construction", ...
         data: Whether agymc refused what the env returned, as opposed to the env raising.
+        transit: What did not come through, as a verb's phrase, where it was neither.
     """
 
-    __slots__ = ("_exception", "_sent", "data", "operation")
+    __slots__ = ("_exception", "_sent", "data", "operation", "transit")
 
-    def __init__(self, exception: BaseException, operation: str, *, data: bool = False) -> None:
+    def __init__(
+        self,
+        exception: BaseException,
+        operation: str = "",
+        *,
+        data: bool = False,
+        transit: str | None = None,
+    ) -> None:
         self._exception: BaseException | None = exception
         self._sent: tuple[Any, ...] = ()
         self.operation = operation
         self.data = data
+        self.transit = transit
 
     @property
     def exception(self) -> BaseException:
@@ -57,11 +83,11 @@ class Fault:
 
     def __getstate__(self) -> tuple[Any, ...]:
         sent = self._sent if self._exception is None else _sendable(self._exception)
-        return sent, self.operation, self.data
+        return sent, self.operation, self.data, self.transit
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._exception = None
-        self._sent, self.operation, self.data = state
+        self._sent, self.operation, self.data, self.transit = state
 
 
 class RemoteTraceback(Exception):
@@ -75,50 +101,134 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text}"""'
 
 
-def _sendable(exception: BaseException) -> tuple[Any, ...]:
-    lines = "".join(traceback.format_exception(exception))
+def text_of(exception: BaseException) -> str:
+    """``str(exception)``, or what can be said instead where that raises."""
     try:
-        text = str(exception)
+        return str(exception)
     except Exception as error:
-        text = f"<its text can't be had: {error!r}>"
+        return f"<no text: its __str__ raised {type(error).__name__}>"
+
+
+class _Sent(NamedTuple):
+    """An exception in transit: several ways to have it again, the best first.
+
+    Attributes:
+        whole: Its pickle, where that gives the same again.
+        parts: The pickle of its class, args and attributes: many exceptions are pickled as a call
+            of their class with ``args``, which is not how they were made.
+        module: Where its class was defined.
+        qualname: The name of its class.
+        bases: The built-in classes among the bases of its class.
+        members: The exceptions of a group.
+        text: Its text.
+        lines: Its traceback.
+    """
+
+    whole: bytes | None
+    parts: bytes | None
+    module: str
+    qualname: str
+    bases: tuple[type[BaseException], ...]
+    members: list[_Sent]
+    text: str
+    lines: str
+
+
+def _sendable(exception: BaseException) -> _Sent:
     kind = type(exception)
-    bases = [base for base in kind.__mro__ if base.__module__ == "builtins" and base is not object]
+    text = text_of(exception)
+    bases: list[type[BaseException]] = []
+    for base in kind.__mro__:
+        if (
+            base.__module__ == "builtins"
+            and issubclass(base, BaseException)
+            and not any(issubclass(other, base) for other in bases)
+        ):
+            bases.append(base)
+    members = exception.exceptions if isinstance(exception, BaseExceptionGroup) else ()
+    # Only what comes back whole is worth sending; many exceptions pickle and don't unpickle.
+    whole = _pickled(exception, text)
+    parts = None if whole is not None or members else _pickled_parts(exception, text)
+    return _Sent(
+        whole,
+        parts,
+        kind.__module__,
+        kind.__qualname__,
+        tuple(bases),
+        [] if whole is not None else [_sendable(member) for member in members],
+        text,
+        "".join(traceback.format_exception(kind, exception, _of_the_env(exception))),
+    )
+
+
+def _of_the_env(exception: BaseException) -> TracebackType | None:
+    """Its traceback without our own frames, down to the first of the env."""
+    frames = exception.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frames = frames.tb_next
+    return frames or exception.__traceback__
+
+
+def _pickled(exception: BaseException, text: str) -> bytes | None:
     try:
-        # Only what comes back whole is worth sending; many exceptions pickle and don't unpickle.
-        pickled = cloudpickle.dumps(exception)
-        if str(pickle.loads(pickled)) != text:
-            pickled = None
+        pickled = bytes(cloudpickle.dumps(exception))
+        again = pickle.loads(pickled)
+        return pickled if type(again) is type(exception) and text_of(again) == text else None
     except Exception:
-        pickled = None
-    return pickled, kind.__module__, kind.__qualname__, bases[0], text, lines
+        return None
 
 
-def _received(
-    pickled: bytes | None,
-    module: str,
-    qualname: str,
-    base: type[BaseException],
-    text: str,
-    lines: str,
-) -> BaseException:
+def _pickled_parts(exception: BaseException, text: str) -> bytes | None:
+    args = exception.args if _travels(exception.args) else (text,)
+    state = {key: value for key, value in vars(exception).items() if _travels(value)}
+    try:
+        pickled = bytes(cloudpickle.dumps((type(exception), args, state)))
+        return pickled if text_of(_assembled(pickled)) == text else None
+    except Exception:
+        return None
+
+
+def _travels(value: Any) -> bool:
+    try:
+        pickle.loads(cloudpickle.dumps(value))
+    except Exception:
+        return False
+    return True
+
+
+def _assembled(pickled: bytes) -> BaseException:
+    kind, args, state = pickle.loads(pickled)
+    exception: BaseException = kind.__new__(kind, *args)
+    exception.args = args
+    exception.__dict__.update(state)
+    return exception
+
+
+def _received(*sent: Any) -> BaseException:
+    this = _Sent(*sent)
     exception: BaseException | None = None
-    if pickled is not None:
-        try:
-            loaded = pickle.loads(pickled)
-            exception = loaded if isinstance(loaded, BaseException) else None
-        except Exception:
-            exception = (
-                None  # its class can't be imported here: the stand-in says as much as it can
-            )
-    if exception is None:
-        stand_in: type[BaseException] = type(
-            qualname.rpartition(".")[2],
-            (base,),
-            {"__module__": module, "__qualname__": qualname, "__str__": lambda self: text},
-        )
-        exception = stand_in.__new__(stand_in)
-        exception.args = (text,)
-    exception.__cause__ = RemoteTraceback(lines)
+    try:
+        if this.whole is not None:
+            exception = pickle.loads(this.whole)
+        elif this.parts is not None:
+            exception = _assembled(this.parts)
+    except Exception:
+        pass  # its class can't be imported here: the stand-in says as much as it can
+    if not isinstance(exception, BaseException):
+        exception = _stand_in(this)
+    exception.__cause__ = RemoteTraceback(this.lines)
+    return exception
+
+
+def _stand_in(this: _Sent) -> BaseException:
+    text = this.text
+    name = this.qualname.rpartition(".")[2]
+    members = {"__module__": this.module, "__qualname__": this.qualname, "__str__": lambda _: text}
+    kind: Any = type(name, this.bases, members)
+    if this.members:
+        return cast("BaseException", kind(text, [_received(*member) for member in this.members]))
+    exception: BaseException = kind.__new__(kind)
+    exception.args = (text,)
     return exception
 
 
@@ -161,3 +271,4 @@ class EnvReport:
     metadata: dict[str, Any]
     render_mode: str | None
     reward_space: Any
+    is_coroutine: bool = False

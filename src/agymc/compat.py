@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from agymc.arguments import check_num_envs
+from agymc.arguments import (
+    check_autoreset_mode,
+    check_max_concurrency,
+    check_no_worker,
+    check_num_envs,
+)
 from agymc.batching import ObservationMode
 from agymc.engines import EngineOptions, available_cpus
-from agymc.errors import ConfigurationError
 from agymc.types import AutoresetMode, EnvFn
 from agymc.vector_env import VectorEnv
 
@@ -44,7 +46,7 @@ class SyncVectorEnv(VectorEnv):
     ) -> None:
         self.env_fns = env_fns
         check_num_envs(len(env_fns))
-        options = EngineOptions("serial", autoreset_mode=AutoresetMode(autoreset_mode))
+        options = EngineOptions("serial", autoreset_mode=check_autoreset_mode(autoreset_mode))
         super().__init__(env_fns, options, observation_mode=observation_mode, copy=copy)
 
     @property
@@ -83,31 +85,20 @@ class AsyncVectorEnv(VectorEnv):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
     ) -> None:
-        if worker is not None:
-            raise ConfigurationError(
-                "a custom `worker` function is not supported by agymc: its workers have their own "
-                "command loop; use a wrapper around each env, or reset_seed of agymc.make_vec"
-            )
-        if max_concurrency is not None and (
-            isinstance(max_concurrency, bool)
-            or not isinstance(max_concurrency, int | np.integer)
-            or max_concurrency < 1
-        ):
-            raise ConfigurationError(
-                f"`max_concurrency` must be a positive integer or None, got {max_concurrency!r}"
-            )
+        check_no_worker(worker)
+        limit = check_max_concurrency(max_concurrency)
         self.env_fns = env_fns
         self.shared_memory = shared_memory
         check_num_envs(len(env_fns))
         engine, workers, threads = "process+thread", None, None
-        if max_concurrency is not None:
+        if limit is not None:
             # Whole workers first: w workers of t threads run w * t <= max_concurrency envs.
-            workers = min(int(max_concurrency), available_cpus(), len(env_fns))
-            threads = max(1, int(max_concurrency) // workers)
+            workers = min(limit, available_cpus(), len(env_fns))
+            threads = max(1, limit // workers)
         options = EngineOptions(
             engine,
             num_workers=workers,
             threads=threads,
-            autoreset_mode=AutoresetMode(autoreset_mode),
+            autoreset_mode=check_autoreset_mode(autoreset_mode),
         )
         super().__init__(env_fns, options, observation_mode=observation_mode, copy=copy)

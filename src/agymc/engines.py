@@ -5,6 +5,7 @@ An engine is a pair: where a shard lives, and how its slots run inside.
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -27,6 +28,8 @@ ENGINES: dict[str, tuple[str, str]] = {
 }
 """(where, how) of each engine."""
 
+_KNOWN = {**ENGINES, "asyncio": ("local", "asyncio"), "process+asyncio": ("process", "asyncio")}
+
 DEFAULT_ENGINE = "process"
 
 
@@ -38,6 +41,10 @@ class EngineOptions:
         engine: A key of `ENGINES`.
         num_workers: For processes: how many; None for as many as CPUs that this process may use.
         threads: For threads: how many per worker; None for one per env.
+        max_in_flight: For coroutines: how many operations run at the same time, at the most.
+        max_constructing: The same for constructions.
+        lag_threshold: For coroutines: seconds for which an env may block the loop before it is told
+            with a `BlockedLoopWarning`; None: never.
         autoreset_mode: When an env whose episode is over is reset.
         reset_seed: The seeds of autoresets.
         fairness: Whose results are handed out first.
@@ -46,18 +53,23 @@ class EngineOptions:
     engine: str = DEFAULT_ENGINE
     num_workers: int | None = None
     threads: int | None = None
+    max_in_flight: int | None = None
+    max_constructing: int | None = None
+    lag_threshold: float | None = 0.1
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
     reset_seed: ResetSeed | None = None
     fairness: Fairness = "arrival"
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
+        if self.engine not in _KNOWN:
             raise UnknownEngineError(
                 f"expected an engine out of {', '.join(map(repr, ENGINES))}, got {self.engine!r}"
             )
-        where, how = ENGINES[self.engine]
+        where, how = _KNOWN[self.engine]
         _check_count("num_workers", self.num_workers, where == "process", self.engine)
         _check_count("threads", self.threads, how == "thread", self.engine)
+        _check_count("max_in_flight", self.max_in_flight, how == "asyncio", self.engine)
+        _check_count("max_constructing", self.max_constructing, how == "asyncio", self.engine)
         if self.fairness not in ("arrival", "oldest"):
             raise ConfigurationError(
                 f"expected fairness 'arrival' or 'oldest', got {self.fairness!r}"
@@ -69,24 +81,41 @@ class EngineOptions:
             )
 
 
-def start_pool(options: EngineOptions, num_envs: int) -> Pool:
-    """A pool whose envs are not built yet. Processes are started."""
-    where, how = ENGINES[options.engine]
+def start_pool(
+    options: EngineOptions, num_envs: int, loop: AbstractEventLoop | None = None
+) -> Pool:
+    """A pool whose envs are not built yet. Processes are started.
+
+    Args:
+        options: The engine.
+        num_envs: The number of slots.
+        loop: The caller's running loop, for local coroutines; None for one in a thread.
+    """
+    where, how = _KNOWN[options.engine]
     workers: list[Worker] = []
     resources: list[Any] = []
     count = 1
     if where == "process":
-        count = min(num_envs, options.num_workers or available_cpus())
+        limits = [limit for limit in (options.max_in_flight, options.max_constructing) if limit]
+        count = min(num_envs, options.num_workers or available_cpus(), *limits)
         resources.append(SharedResources())
     try:
         for first, size in _shards(num_envs, count):
             spec = ShardSpec(
-                first, size, how, options.threads, options.autoreset_mode, options.reset_seed
+                first,
+                size,
+                how,
+                options.threads,
+                share_limit(options.max_in_flight, count),
+                share_limit(options.max_constructing, count),
+                options.lag_threshold,
+                options.autoreset_mode,
+                options.reset_seed,
             )
             if where == "process":
                 workers.append(ProcessWorker(spec, resources[0]))
             else:
-                workers.append(LocalWorker(spec))
+                workers.append(LocalWorker(spec, loop))
         return Pool(
             workers,
             resources,
@@ -102,6 +131,11 @@ def start_pool(options: EngineOptions, num_envs: int) -> Pool:
         for resource in resources:
             resource.close()
         raise
+
+
+def share_limit(limit: int | None, count: int) -> int | None:
+    """What each of ``count`` workers may do so that all together keep the limit."""
+    return None if limit is None else max(1, limit // count)
 
 
 def _shards(num_envs: int, count: int) -> list[tuple[int, int]]:

@@ -25,8 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agymc.buffers import Buffers
-from agymc.commands import Command, Completion, Reply
-from agymc.errors import BadDataError, BusyError, EnvError, ResetNeededError, SnapshotError
+from agymc.commands import Command, Completion, Reply, text_of
+from agymc.errors import (
+    BadDataError,
+    BusyError,
+    EnvError,
+    PickleError,
+    ResetNeededError,
+    SnapshotError,
+)
 from agymc.spaces import any_true
 from agymc.types import AutoresetMode, Fairness
 
@@ -68,6 +75,7 @@ class Ledger:
         stale_replies: How many replies were dropped because their operation was no longer wanted.
         episode_ids: (num_envs,) int64, the episode of each env's last result, -1 before the first.
         steps: (num_envs,) int64, the steps made in it.
+        received: (num_envs,) int64, how many transitions were handed out.
         seeds: The seed of each env's last seeded reset.
         buffers: The buffers, once they are laid out.
     """
@@ -81,6 +89,7 @@ class Ledger:
         self.stale_replies = 0
         self.episode_ids = np.full(num_envs, -1, np.int64)
         self.steps = np.zeros(num_envs, np.int64)
+        self.received = np.zeros(num_envs, np.int64)
         self.seeds: list[int | None] = [None] * num_envs
         self.buffers: Buffers | None = None
         self._engine = engine
@@ -113,14 +122,14 @@ class Ledger:
             if self._any_failed and self._failed[whole].any():
                 ids = self._everything[whole][self._failed[whole]]
                 raise ResetNeededError(
-                    f"env {listed(ids)} failed: expected a reset before the next step"
+                    f"expected a reset before the next step: {listed(ids)} failed"
                 )
             if self._any_over and self._autoreset_mode is AutoresetMode.DISABLED:
                 over = self._over[whole]
                 if over.any():
                     raise ResetNeededError(
-                        f"the episode of env {listed(self._everything[whole][over])} is over and "
-                        "autoreset is disabled: expected a reset before the next step"
+                        "expected a reset before the next step, as autoreset is disabled: the "
+                        f"episode is over in {listed(self._everything[whole][over])}"
                     )
         if self.transitions.flying or self.requests.flying or self.transitions.ready:
             busy = np.flatnonzero(self._state[whole] != _IDLE)
@@ -130,12 +139,12 @@ class Ledger:
     def _raise_busy(self, command: Command, ids: IdArray) -> None:
         doing = name_of(self._commands[ids[0]])
         what = (
-            f"has a result of {doing!r} that was not received"
+            f"a result of {doing!r} was not received"
             if self._state[ids[0]] == _READY
-            else f"is in the middle of {doing!r}"
+            else f"{doing!r} is in flight"
         )
         raise BusyError(
-            f"can't begin {name_of(command)!r}: env {listed(ids)} {what}; receive it first", doing
+            f"can't begin {name_of(command)!r}: {what}, for {listed(ids)}; receive it first", doing
         )
 
     def about_to_reset(self, env_ids: IdArray | None) -> NDArray[np.bool_] | None:
@@ -224,13 +233,20 @@ class Ledger:
         kind = BadDataError if fault.data else EnvError
         if command in (Command.SNAPSHOT, Command.RESTORE):
             kind = SnapshotError
-        did = "returned bad data in" if fault.data else f"raised {type(original).__name__} in"
+        operation = fault.operation or name_of(command)
         seed = self.seeds[index]
+        text = text_of(original)
+        if fault.transit is not None:
+            did = f"{fault.transit}, in"
+            if not isinstance(original, PickleError):
+                text = f"{type(original).__name__}: {text}"
+        else:
+            did = "returned bad data in" if fault.data else f"raised {type(original).__name__} in"
         error = kind(
-            f"env {index} {did} {fault.operation}: {original} "
+            f"env {index} {did} {operation}{': ' if text else ''}{text} "
             f"(engine {self._engine!r}, seed {seed})",
             env_ids=[index],
-            operation=fault.operation,
+            operation=operation,
             engine=self._engine,
             seed=seed,
         )
@@ -281,7 +297,7 @@ class Ledger:
         first, *others = dict.fromkeys(self._errors.pop(index) for index in failed)
         if others:
             ids = [index for error in others for index in error.env_ids]
-            first.args = (f"{first.args[0]}; env {listed(ids)} failed too, see `others`",)
+            first.args = (f"{first.args[0]}; {listed(ids)} failed too, see `others`",)
             first.others = tuple(others)
         return first
 
@@ -295,17 +311,30 @@ class Ledger:
         self._account(None)
         return True
 
-    def take(self, max_ready: int | None) -> IdArray:
-        """Hand out transitions that are ready, as fairness has it: (k,) the slots."""
+    def take(self, max_ready: int | None, only: IdArray | None = None) -> IdArray:
+        """Hand out transitions that are ready, as fairness has it: (k,) the slots.
+
+        Args:
+            max_ready: No more than so many; None for no limit.
+            only: Only those of these slots; None for all.
+        """
         line = self.transitions
         ready = np.array(line.ready, np.int64)
+        if only is not None:
+            wanted = np.isin(ready, only)
+            self._take_these(ready[wanted])
+            line.ready = ready[~wanted].tolist()
+            return ready[wanted]
         if self._fairness == "oldest":
             ready = ready[np.argsort(self._sent[ready], kind="stable")]
         chosen = ready[:max_ready]
         line.ready = ready[len(chosen) :].tolist()
+        self._take_these(chosen)
+        return chosen
+
+    def _take_these(self, chosen: IdArray) -> None:
         self._state[chosen] = _IDLE
         self._account(chosen)
-        return chosen
 
     def take_requests(self) -> None:
         """Hand out the requests that are ready."""
@@ -327,7 +356,12 @@ class Ledger:
     def discard(self) -> None:
         """Drop transitions that are ready: their slots are about to begin anew."""
         line = self.transitions
+        if not line.ready:
+            return
         self._state[line.ready] = _IDLE
+        # An episode that began unseen still counts, as it does in the slot.
+        dropped = [index for index in line.ready if index not in self._errors]
+        self._account(np.array(dropped, np.int64))
         for index in line.ready:
             self._replies.pop(index, None)
             self._errors.pop(index, None)
@@ -337,34 +371,32 @@ class Ledger:
         """Note which episode the results belong to, and whether they end it."""
         buffers = self.buffers
         assert buffers is not None
-        if self._only_steps and env_ids is None and not self._any_over:  # most batches
+        autoreset = self._autoreset_mode is not AutoresetMode.DISABLED
+        # A step after the end: NEXT_STEP drops the action and resets. In SAME_STEP the next episode
+        # has begun with the last result's observation, and this is its first step.
+        after_end = 1 if self._autoreset_mode is AutoresetMode.SAME_STEP else 0
+        if self._only_steps and env_ids is None:  # most batches
+            self.received += 1
             self.steps += 1
-            if any_true(buffers.terminations) or any_true(buffers.truncations):
-                self._over = buffers.terminations | buffers.truncations
-                self._any_over = True
+            if self._any_over and autoreset:
+                self.steps[self._over] = after_end
+                self.episode_ids += self._over
+            self._over = buffers.terminations | buffers.truncations
+            self._any_over = any_true(self._over)
             return
         whole = slice(None) if env_ids is None else env_ids
-        over = buffers.terminations[whole] | buffers.truncations[whole]
+        self.received[whole] += 1
+        was_over = self._over[whole] & autoreset
         resets = self._commands[whole] == _RESET
-        if not self._any_over and not any_true(resets):
-            self.steps[whole] += 1
-        else:
-            steps = self.steps[whole] + 1
-            began = resets.astype(np.int64)
-            if self._autoreset_mode is not AutoresetMode.DISABLED:
-                was_over = self._over[whole]
-                if self._autoreset_mode is AutoresetMode.SAME_STEP:
-                    # The episode began with the last result's observation; this is its first step.
-                    steps[was_over] = 1
-                    began += was_over
-                else:  # the action was dropped, and the env reset
-                    steps[was_over] = 0
-                    began |= was_over
-            steps[resets] = 0
-            self.steps[whole] = steps
-            self.episode_ids[whole] += began
-        self._over[whole] = over
-        self._any_over = any_true(over) or (env_ids is not None and any_true(self._over))
+        steps = self.steps[whole] + 1
+        steps[was_over] = after_end
+        steps[resets] = 0
+        self.steps[whole] = steps
+        # A reset after the end makes one new episode, or two where one had begun already.
+        began = resets.astype(np.int64) + was_over if after_end else resets | was_over
+        self.episode_ids[whole] += began
+        self._over[whole] = buffers.terminations[whole] | buffers.truncations[whole]
+        self._any_over = any_true(self._over)
 
     def restored(self, index: int, episode_id: int, steps: int, seed: int | None) -> None:
         """A slot was put into another state; its flags are in the buffers."""
@@ -384,8 +416,10 @@ def name_of(command: int) -> str:
 
 
 def listed(ids: Iterable[int] | Sequence[int]) -> str:
-    """The ids as people write them: "3", "3, 5 and 7", or "0, 1, ... (200 in all)"."""
+    """The envs as people write them: "env 3", "envs 3, 5 and 7", "envs 0, 1, ... (200 in all)"."""
     texts = [str(int(index)) for index in ids]
     if len(texts) > 8:
-        return f"{', '.join(texts[:6])}, ... ({len(texts)} in all)"
-    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+        return f"envs {', '.join(texts[:6])}, ... ({len(texts)} in all)"
+    if len(texts) == 1:
+        return f"env {texts[0]}"
+    return f"envs {', '.join(texts[:-1])} and {texts[-1]}"

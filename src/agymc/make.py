@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import copy as copying
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gymnasium.envs.registration import EnvSpec
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, VectorizeMode
 
+from agymc.aio_env import AioVectorEnv
+from agymc.arguments import check_autoreset_mode, check_max_concurrency, check_no_worker
 from agymc.batch_env import BatchEnv
 from agymc.batching import ObservationMode
-from agymc.engines import DEFAULT_ENGINE, EngineOptions
+from agymc.engines import DEFAULT_ENGINE, EngineOptions, available_cpus
 from agymc.errors import ConfigurationError
-from agymc.recipes import RGB_ARRAY_IF_POSSIBLE, EnvId, EnvKwargs, Recipe
+from agymc.recipes import RGB_ARRAY_IF_POSSIBLE, CoroutineEntryPoint, EnvId, EnvKwargs, Recipe
 from agymc.types import AutoresetMode, Fairness, ResetSeed
 from agymc.vector_env import VectorEnv
 
-__all__ = ["make", "make_vec"]
+__all__ = ["make", "make_async", "make_vec", "register"]
 
 _VECTORIZATION_MODES = {"sync": "serial", "async": "process"}
 
@@ -36,22 +40,24 @@ def make_vec(
     reset_seed: ResetSeed | None = None,
     fairness: Fairness = "arrival",
     check_actions: bool = True,
-    vectorization_mode: str | None = None,
+    vectorization_mode: VectorizeMode | str | None = None,
     vector_kwargs: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> VectorEnv:
     """Make many envs behind Gymnasium's vector API; takes the place of `gymnasium.make_vec`.
 
     Args:
-        id: An id ("CartPole-v1", "module:Env-v0"), a spec, one env function, or a list of
-            ``num_envs`` env functions.
+        id: An id ("CartPole-v1", "module:Env-v0"), a spec (that of a vector env makes the same
+            again, but for what is said here), one env function, or a list of ``num_envs`` env
+            functions.
         num_envs: How many; 1 by default, or the number of the functions.
         engine: "serial", "thread", "process" (the default) or "process+thread"; see
             docs/engines.md.
         num_workers: For process engines: how many processes. By default as many as CPUs that this
             process may use.
         threads: For thread engines: how many threads per worker. By default one per env.
-        autoreset_mode: What happens to an env whose episode is over.
+        autoreset_mode: What happens to an env whose episode is over; also as a string, "NextStep",
+            "SameStep" or "Disabled".
         observation_mode: "same", "different" (bounds may differ), or
             (observation_space, single_observation_space).
         copy: False hands out the buffers as observations; see `VectorEnv`.
@@ -62,7 +68,9 @@ def make_vec(
             operation was sent first).
         check_actions: False lets actions outside of their space through.
         vectorization_mode: Gymnasium's name of an engine: "sync" is "serial", "async" is "process".
-        vector_kwargs: More options of this function, where `gymnasium.make_vec` takes them.
+        vector_kwargs: More options of this function, where `gymnasium.make_vec` takes them. Of
+            those of Gymnasium's `AsyncVectorEnv`, max_concurrency limits the workers, and
+            shared_memory, context and daemon change nothing.
         **kwargs: Arguments of every env.
 
     Raises:
@@ -73,40 +81,38 @@ def make_vec(
         MissingExtraError: The env needs a package that is not installed.
         EnvError: An env function raised.
     """
-    if isinstance(id, EnvSpec):  # perhaps that of another vector env
-        id = copying.deepcopy(id)
-        num_envs = id.kwargs.pop("num_envs", None) if num_envs is None else num_envs
-        wrappers = id.kwargs.pop("wrappers", None) if wrappers is None else wrappers
-        kept = id.kwargs.pop("vectorization_mode", None)
-        vectorization_mode = vectorization_mode or kept
-        vector_kwargs = {**id.kwargs.pop("vector_kwargs", {}), **(vector_kwargs or {})}
-    if vector_kwargs:
-        named = {
-            "engine": engine,
-            "num_workers": num_workers,
-            "threads": threads,
-            "autoreset_mode": autoreset_mode,
-            "observation_mode": observation_mode,
-            "copy": copy,
-            "wrappers": wrappers,
-            "env_kwargs": env_kwargs,
-            "reset_seed": reset_seed,
-            "fairness": fairness,
-            "check_actions": check_actions,
-            "vectorization_mode": vectorization_mode,
-        }
-        return make_vec(id, num_envs, **{**named, **vector_kwargs, **kwargs})
     if vectorization_mode is not None:
-        if vectorization_mode not in _VECTORIZATION_MODES:
+        if engine is not None:
             raise ConfigurationError(
-                f"expected vectorization_mode 'sync' or 'async', got {vectorization_mode!r}"
+                f"expected engine or vectorization_mode, got both: {engine!r} and "
+                f"{vectorization_mode!r}"
             )
-        engine = engine or _VECTORIZATION_MODES[vectorization_mode]
+        engine = _engine_of(vectorization_mode)
+    given = _other_than_defaults(
+        engine=engine,
+        num_workers=num_workers,
+        threads=threads,
+        autoreset_mode=autoreset_mode,
+        observation_mode=observation_mode,
+        copy=copy,
+        wrappers=wrappers,
+        env_kwargs=env_kwargs,
+        reset_seed=reset_seed,
+        fairness=fairness,
+        check_actions=check_actions,
+    )
+    if isinstance(id, EnvSpec) and not _VECTOR_KEYS.isdisjoint(id.kwargs):
+        spec, kept = _take_options(id)
+        num_envs = kept.pop("num_envs", None) if num_envs is None else num_envs
+        kept.pop("num_envs", None)
+        return make_vec(spec, num_envs, **{**kept, **given}, vector_kwargs=vector_kwargs, **kwargs)
+    if vector_kwargs:
+        return make_vec(id, num_envs, **{**given, **_own_options(vector_kwargs), **kwargs})
     options = EngineOptions(
         engine=engine or DEFAULT_ENGINE,
         num_workers=num_workers,
         threads=threads,
-        autoreset_mode=AutoresetMode(autoreset_mode),
+        autoreset_mode=check_autoreset_mode(autoreset_mode),
         reset_seed=reset_seed,
         fairness=fairness,
     )
@@ -122,32 +128,165 @@ def make_vec(
         make_vec,
     )
     if recipe.spec is not None:
-        envs.spec = _vector_spec(recipe, options, wrappers)
+        envs.spec = _vector_spec(recipe, given)
     return envs
 
 
-def _vector_spec(recipe: Recipe, options: EngineOptions, wrappers: Any) -> EnvSpec:
-    """A spec from which `make_vec` makes the same again, as Gymnasium keeps it."""
+_VECTOR_KEYS = frozenset({"num_envs", "wrappers", "vectorization_mode", "vector_kwargs"})
+"""What `gymnasium.make_vec` keeps in the kwargs of a vector env's spec, next to the env's own."""
+
+
+def _vector_spec(recipe: Recipe, given: Mapping[str, Any]) -> EnvSpec:
+    """A spec from which `make_vec` makes the same again, kept as Gymnasium keeps it."""
     spec = copying.deepcopy(recipe.spec)
     assert spec is not None
     spec.kwargs = {**spec.kwargs, **recipe.kwargs, "num_envs": recipe.num_envs}
-    spec.kwargs["vector_kwargs"] = {
-        "engine": options.engine,
-        "autoreset_mode": options.autoreset_mode,
-    }
+    options = dict(given)
+    wrappers = options.pop("wrappers", None)
     if wrappers:
         spec.kwargs["wrappers"] = wrappers
+    if isinstance(options.get("autoreset_mode"), AutoresetMode):
+        options["autoreset_mode"] = options["autoreset_mode"].value  # so that it fits into JSON
+    if options:
+        spec.kwargs["vector_kwargs"] = options
     return spec
+
+
+def _take_options(vector_spec: EnvSpec) -> tuple[EnvSpec, dict[str, Any]]:
+    """The spec of one env, and the options of `make_vec`, from the spec of a vector env."""
+    spec = copying.deepcopy(vector_spec)
+    kept = {name: spec.kwargs.pop(name) for name in _VECTOR_KEYS & spec.kwargs.keys()}
+    options = _own_options(kept.pop("vector_kwargs", {}))
+    mode = kept.pop("vectorization_mode", None)
+    if "engine" not in options and mode in _VECTORIZATION_MODES:
+        options["engine"] = _VECTORIZATION_MODES[mode]
+    if mode == "vector_entry_point":  # how it was made, and not what: any engine will do
+        # There Gymnasium makes an argument of it, which single envs don't take.
+        spec.max_episode_steps = spec.kwargs.pop("max_episode_steps", spec.max_episode_steps)
+    return spec, {**options, **kept}
+
+
+def _own_options(vector_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `make_vec` that arguments of Gymnasium's vector envs come to."""
+    options = dict(vector_kwargs)
+    for name in ("shared_memory", "context", "daemon"):  # see `agymc.compat.AsyncVectorEnv`
+        options.pop(name, None)
+    check_no_worker(options.pop("worker", None))
+    limit = check_max_concurrency(options.pop("max_concurrency", None))
+    if limit is not None:
+        options["num_workers"] = min(limit, available_cpus())
+    return options
+
+
+def _engine_of(vectorization_mode: VectorizeMode | str) -> str:
+    mode = getattr(vectorization_mode, "value", vectorization_mode)
+    if mode not in _VECTORIZATION_MODES:
+        raise ConfigurationError(
+            f"expected vectorization_mode 'sync' or 'async', got {mode!r}"
+            + ("; for that one use gymnasium.make_vec" if mode == "vector_entry_point" else "")
+        )
+    return _VECTORIZATION_MODES[mode]
+
+
+def _other_than_defaults(**options: Any) -> dict[str, Any]:
+    """Those options of `make_vec` that were given, as far as one can tell."""
+    parameters = inspect.signature(make_vec).parameters
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not parameters[name].default and value != parameters[name].default
+    }
+
+
+def make_async(
+    id: EnvId,
+    num_envs: int | None = None,
+    *,
+    engine: str = "asyncio",
+    num_workers: int | None = None,
+    threads: int | None = None,
+    max_in_flight: int | None = None,
+    max_constructing: int | None = None,
+    lag_threshold: float | None = 0.1,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    observation_mode: ObservationMode = "same",
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    env_kwargs: EnvKwargs = None,
+    reset_seed: ResetSeed | None = None,
+    fairness: Fairness = "arrival",
+    check_actions: bool = True,
+    **kwargs: Any,
+) -> AioVectorEnv:
+    """Make many envs for asyncio. They are built when ``async with`` is entered.
+
+    Args:
+        id: As in `make_vec`; coroutine envs (`AsyncEnv`) as well as ordinary ones. An env function
+            may be a coroutine function.
+        num_envs: As in `make_vec`.
+        engine: "asyncio" runs the envs' coroutines in the caller's event loop. Any other engine
+            runs them beside it; see docs/asyncio.md.
+        num_workers: As in `make_vec`.
+        threads: As in `make_vec`.
+        max_in_flight: For coroutines: how many operations run at the same time, at the most.
+        max_constructing: The same for the constructions of envs.
+        lag_threshold: For coroutines: seconds for which an env may block the event loop before a
+            `BlockedLoopWarning` says so, with the stack; None: never.
+        autoreset_mode: As in `make_vec`.
+        observation_mode: As in `make_vec`.
+        wrappers: As in `make_vec`.
+        env_kwargs: As in `make_vec`.
+        reset_seed: As in `make_vec`.
+        fairness: As in `make_vec`.
+        check_actions: As in `make_vec`.
+        **kwargs: Arguments of every env.
+
+    Raises:
+        ConfigurationError: And the other errors of `make_vec`; those of the envs when the
+            ``async with`` is entered.
+    """
+    options = EngineOptions(
+        engine=engine,
+        num_workers=num_workers,
+        threads=threads,
+        max_in_flight=max_in_flight,
+        max_constructing=max_constructing,
+        lag_threshold=lag_threshold,
+        autoreset_mode=check_autoreset_mode(autoreset_mode),
+        reset_seed=reset_seed,
+        fairness=fairness,
+    )
+    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
+    return AioVectorEnv(
+        recipe.env_fns,
+        options,
+        observation_mode=observation_mode,
+        check_actions=check_actions,
+        explain=lambda error: recipe.explain(error, make_async),
+    )
+
+
+def register(id: str, entry_point: str | Callable[..., Any], **spec: Any) -> None:
+    """Register an id of a coroutine env, for `make_async` and the other doors.
+
+    A class whose ``step`` is ``async def`` can be registered with `gymnasium.register` too; this
+    also takes functions that make such envs.
+
+    Args:
+        id: "Name-v0", or "namespace/Name-v0".
+        entry_point: A function, class or "module:name" that makes the env.
+        **spec: What `gymnasium.register` takes: ``max_episode_steps``, ``kwargs``, ...
+    """
+    gymnasium.register(id, CoroutineEntryPoint(entry_point), **spec)
 
 
 def make(
     id: EnvId,
     num_envs: int | None = None,
     *,
-    engine: str = DEFAULT_ENGINE,
+    engine: str | None = None,
     num_workers: int | None = None,
     threads: int | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] = (),
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
     env_kwargs: EnvKwargs = None,
     check_actions: bool = True,
     show_max_hz: float = 50.0,
@@ -174,7 +313,7 @@ def make(
         ConfigurationError: And the other errors of `make_vec`.
     """
     options = EngineOptions(
-        engine=engine,
+        engine=engine or DEFAULT_ENGINE,
         num_workers=num_workers,
         threads=threads,
         autoreset_mode=AutoresetMode.DISABLED,
@@ -182,7 +321,7 @@ def make(
     show = kwargs.get("render_mode") == "human"
     if show or "render_mode" not in kwargs:
         kwargs["render_mode"] = RGB_ARRAY_IF_POSSIBLE
-    recipe = Recipe(id, num_envs, wrappers, env_kwargs, kwargs)
+    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
     return recipe.open(
         lambda env_fns: BatchEnv(
             env_fns,

@@ -5,8 +5,10 @@ the workers prepare them (which can still fail, on an argument that can't be pic
 that they have begun, and dispatches them. Later it collects what has ended, waits where the caller
 wants to wait, and hands out what is ready.
 
-Waiting is in one place, `_wait`: it lends the calling thread to envs that live in it, or blocks in
-one `poll` over all workers, which wakes for completion, death and deadline alike.
+What may have to wait is written as a plan (see `agymc.waiting`), which the sync doors carry out by
+blocking and the asyncio door by awaiting: `plan_receive` and its like. Waiting is in one place,
+`_plan_wait`: it lends the calling thread to envs that live in it, or yields what to wait for, all
+workers at once, so that completion, death and deadline wake it alike.
 
 A pool belongs to the process that made it and is used by one thread at a time; nothing here is
 locked. After a fork, the child's copy refuses to work and lets go of its descriptors.
@@ -14,10 +16,11 @@ locked. After a fork, the child's copy refuses to work and lets go of its descri
 
 from __future__ import annotations
 
+import asyncio
 import os
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -25,13 +28,23 @@ from typing import Any
 import numpy as np
 
 from agymc.batching import ObservationMode, PoolSpaces, unite
-from agymc.bells import wait_readable
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, EnvReport
-from agymc.errors import ClosedError, NothingInFlightError, RecvTimeoutError, WorkerDiedError
+from agymc.errors import (
+    BusyError,
+    ClosedError,
+    ConfigurationError,
+    EnvError,
+    NothingInFlightError,
+    RecvTimeoutError,
+    WorkerDiedError,
+)
+from agymc.infos import merge
 from agymc.ledger import IdArray, Ledger, Line, listed, name_of
 from agymc.spaces import detach
-from agymc.types import AutoresetMode, EnvFn, Fairness
+from agymc.statistics import Statistics
+from agymc.types import AutoresetMode, Batch, EnvFn, Fairness
+from agymc.waiting import Plan, Wait, await_on, block_on
 from agymc.workers.base import Worker
 
 __all__ = ["CLOSE_TIMEOUT", "IdArray", "Pool", "Snapshot"]
@@ -75,6 +88,7 @@ class Pool:
 
     Attributes:
         num_envs: The number of slots.
+        closed: Whether `close` was called.
         ledger: The bookkeeping.
         reports: What each env said of itself when it was built.
     """
@@ -93,7 +107,9 @@ class Pool:
         self.num_envs = sum(worker.count for worker in workers)
         self.ledger = Ledger(self.num_envs, engine, autoreset_mode, fairness)
         self.reports: list[EnvReport] = []
+        self.closed = False
         self._pid = os.getpid()
+        _disown_in_forks(self)
         self._finalizer = weakref.finalize(self, _end, self.workers, resources, self._pid)
         self._bounds = np.array([worker.first for worker in self.workers[1:]], np.int64)
         self._dead: list[Worker] = []
@@ -123,20 +139,26 @@ class Pool:
             SpaceMismatchError: The envs do not fit one batch. Everything is closed.
         """
         try:
-            self.reports = self.request(Command.BUILD, None, env_fns)
-            spaces = unite(self.reports, mode, name)
-            spec = BuffersSpec(
-                self.num_envs,
-                spaces.single_observation_space,
-                spaces.single_action_space,
-                spaces.reward_shape,
-            )
-            self.ledger.buffers = self.workers[0].allocate(spec)
-            for worker in self.workers:
-                worker.attach(spec, self.ledger.buffers)
+            return block_on(self.plan_build(env_fns, mode, name))
         except BaseException:
             self.close()
             raise
+
+    def plan_build(
+        self, env_fns: Sequence[EnvFn], mode: ObservationMode, name: str
+    ) -> Plan[PoolSpaces]:
+        """The plan of `build`; whoever carries it out closes the pool when it fails."""
+        self.reports = yield from self.plan_request(Command.BUILD, None, env_fns)
+        spaces = unite(self.reports, mode, name, coroutines=self.engine.endswith("asyncio"))
+        spec = BuffersSpec(
+            self.num_envs,
+            spaces.single_observation_space,
+            spaces.single_action_space,
+            spaces.reward_shape,
+        )
+        self.ledger.buffers = self.workers[0].allocate(spec)
+        for worker in self.workers:
+            worker.attach(spec, self.ledger.buffers)
         return spaces
 
     # ------------------------------------------------------------------ sending
@@ -171,8 +193,16 @@ class Pool:
         seeds: Sequence[int | None],
         options: dict[str, Any] | None,
         env_ids: IdArray | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
-        """Begin resets, with one seed per env; each env gets its own copy of the options."""
+        """Begin resets, with one seed per env; each env gets its own copy of the options.
+
+        With ``alone``, nothing else may be in flight: all rows of the buffers are to be read.
+        """
+        if alone and self.ledger.transitions.flying:
+            busy = self.ledger.flying(self.ledger.transitions)
+            raise BusyError(f"can't reset: {listed(busy)} busy; receive the results first", "step")
         self.submit(Command.RESET, env_ids, [(seed, detach(options)) for seed in seeds])
         ids = range(self.num_envs) if env_ids is None else env_ids.tolist()
         for index, seed in zip(ids, seeds, strict=True):
@@ -200,19 +230,25 @@ class Pool:
         self, command: Command, env_ids: IdArray | None, payloads: Sequence[Any]
     ) -> list[Any]:
         """Do something that is neither step nor reset with each env; one result per env."""
+        return block_on(self.plan_request(command, env_ids, payloads))
+
+    def plan_request(
+        self, command: Command, env_ids: IdArray | None, payloads: Sequence[Any]
+    ) -> Plan[list[Any]]:
+        """The plan of `request`."""
         self.submit(command, env_ids, payloads)
-        self.receive_requests(None)
+        yield from self.plan_receive_requests(None)
         return [reply.value for reply in self.ledger.take_replies(env_ids)]
 
     def check_open(self) -> None:
         """Raise ClosedError when the pool was closed, or belongs to another process."""
-        if not self._finalizer.alive:
-            raise ClosedError("expected open environments, these were closed by close()")
         if os.getpid() != self._pid:
             raise ClosedError(
                 f"these environments belong to process {self._pid}, and this is process "
                 f"{os.getpid()}, forked from it: make new ones here"
             )
+        if self.closed:
+            raise ClosedError("expected open environments, these were closed by close()")
 
     def _check(self, command: Command, env_ids: IdArray | None) -> None:
         self.check_open()
@@ -271,6 +307,12 @@ class Pool:
             RecvTimeoutError: The time is over; nothing is lost.
             EnvError: An env failed. The other results stay ready.
         """
+        return block_on(self.plan_receive(min_ready, max_ready, timeout))
+
+    def plan_receive(
+        self, min_ready: int | None, max_ready: int | None, timeout: float | None
+    ) -> Plan[IdArray]:
+        """The plan of `receive`."""
         self.check_open()
         line = self.ledger.transitions
         if not len(line):
@@ -278,23 +320,36 @@ class Pool:
                 "expected something in flight, got recv() before send() or send_reset()"
             )
         need = len(line) if min_ready is None else min(min_ready, len(line))
-        self._wait(line, need, timeout)
+        yield from self._plan_wait(line, need, timeout)
         self._raise_errors(line)
         return self.ledger.take(max_ready)
 
-    def receive_all(self, timeout: float | None) -> IdArray | None:
+    def receive_all(self, timeout: float | None, only: IdArray | None = None) -> IdArray | None:
         """Wait for all transitions in flight, and hand them out.
 
         Other than in `receive`, errors are raised only when everything has ended.
 
+        Args:
+            timeout: Seconds for the whole call; None for no limit.
+            only: (k,) hand out only those of these envs; what else is ready stays so.
+
         Returns:
             (k,) the envs, in order; None when these are all envs of the pool.
         """
-        self.check_open()
+        return block_on(self.plan_receive_all(timeout, only))
+
+    def plan_receive_all(
+        self, timeout: float | None, only: IdArray | None = None
+    ) -> Plan[IdArray | None]:
+        """The plan of `receive_all`."""
+        if self.closed:
+            self.check_open()
         line = self.ledger.transitions
-        self._wait(line, len(line), timeout, barrier=True)
+        yield from self._plan_wait(line, len(line), timeout, barrier=True)
         self._raise_errors(line)
-        return None if self.ledger.take_all() else np.sort(self.ledger.take(None))
+        if only is None and self.ledger.take_all():
+            return None
+        return np.sort(self.ledger.take(None, only))
 
     def receive_requests(self, timeout: float | None) -> None:
         """Wait for all requests in flight; the ledger's `take_replies` has what they gave.
@@ -303,15 +358,39 @@ class Pool:
             RecvTimeoutError: The time is over; nothing is lost.
             EnvError: An env raised; what the others gave is dropped.
         """
+        block_on(self.plan_receive_requests(timeout))
+
+    def plan_receive_requests(self, timeout: float | None) -> Plan[None]:
+        """The plan of `receive_requests`."""
         self.check_open()
         line = self.ledger.requests
-        self._wait(line, len(line), timeout, barrier=True)
+        yield from self._plan_wait(line, len(line), timeout, barrier=True)
         ids = np.array(line.ready, np.int64)
         error = self.ledger.take_errors(line)
         self.ledger.take_requests()
         if error is not None:
             self.ledger.take_replies(ids)
             raise error
+
+    def batch(self, env_ids: IdArray, send: Callable[[Any, IdArray], None]) -> Batch:
+        """What `receive` handed out, as the caller's own.
+
+        Args:
+            env_ids: (k,) what it returned.
+            send: What `Batch.reply` calls with actions and these envs.
+        """
+        buffers, ledger = self.buffers, self.ledger
+        return Batch(
+            env_ids,
+            buffers.observation_layout.batch(buffers.observations, env_ids),
+            buffers.rewards[env_ids],
+            buffers.terminations[env_ids],
+            buffers.truncations[env_ids],
+            merge(ledger.take_infos(env_ids), len(env_ids)),
+            ledger.episode_ids[env_ids],
+            ledger.steps[env_ids],
+            send,
+        )
 
     def discard(self) -> None:
         """Drop transitions that are ready and were not received."""
@@ -325,7 +404,9 @@ class Pool:
 
     # ------------------------------------------------------------------ waiting
 
-    def _wait(self, line: Line, need: int, timeout: float | None, *, barrier: bool = False) -> None:
+    def _plan_wait(
+        self, line: Line, need: int, timeout: float | None, *, barrier: bool = False
+    ) -> Plan[None]:
         """Wait until ``need`` operations of the line have ended, or one of them with an error.
 
         With ``barrier`` an error does not end the wait.
@@ -342,11 +423,11 @@ class Pool:
                 if lent:
                     in_time = deadline is None or perf_counter() < deadline
                 else:
-                    in_time = self._block(missing, deadline)
+                    in_time = yield Wait(self._arm(missing), deadline)
                 continue
             raise RecvTimeoutError(
                 f"expected {need} results within {timeout} s, got {len(line.ready)}; waiting for "
-                f"env {listed(self.ledger.flying(line))}. Nothing is lost: receive again"
+                f"{listed(self.ledger.flying(line))}. Nothing is lost: receive again"
             )
 
     def _lend_thread(self, missing: int, deadline: float | None) -> bool:
@@ -354,13 +435,11 @@ class Pool:
         lent = False
         if missing > 0:
             for worker in self.workers:
-                if not worker.idle:
-                    worker.work(missing, deadline)
-                    lent = True
+                lent |= worker.work(missing, deadline)
         return lent
 
-    def _block(self, missing: int, deadline: float | None) -> bool:
-        """Block until something may have happened; False when the deadline passed first."""
+    def _arm(self, missing: int) -> list[int]:
+        """Descriptors that are readable when something may have happened."""
         flying = self.ledger.transitions.flying + self.ledger.requests.flying
         descriptors: list[int] = []
         for worker in self.workers:
@@ -368,11 +447,8 @@ class Pool:
                 continue
             # Wake when the missing results can be there, however they are spread over the workers.
             others = flying - min(worker.count, flying)
-            armed = worker.arm(max(1, missing - others))
-            if not armed:
-                return True
-            descriptors += armed
-        return wait_readable(descriptors, deadline)
+            descriptors += worker.arm(max(1, missing - others))
+        return descriptors
 
     def _collect(self) -> None:
         """Take in what has ended. Never blocks."""
@@ -381,6 +457,7 @@ class Pool:
                 self.ledger.note(worker.first, worker.count, completion)
             if worker.death is not None and worker not in self._dead:
                 self._dead.append(worker)
+                self._dead.sort(key=lambda dead: dead.first)
                 lost = self.ledger.flying_in(worker.first, worker.count)
                 if lost:
                     error = self._death_error(worker, self.ledger.doing(lost[0]))
@@ -390,9 +467,10 @@ class Pool:
         death = worker.death
         assert death is not None
         ids = range(worker.first, worker.first + worker.count)
+        gone = "Its env is" if worker.count == 1 else "Its envs are"
         return WorkerDiedError(
-            f"the worker process of env {listed(ids)} died ({death}) in {operation} "
-            f"(engine {self.engine!r}). Its envs are gone; the others can go on",
+            f"the worker process of {listed(ids)} died ({death}) in {operation} "
+            f"(engine {self.engine!r}). {gone} gone; the others can go on",
             exit_code=death.exit_code,
             signal=death.signal,
             env_ids=list(ids),
@@ -400,7 +478,32 @@ class Pool:
             engine=self.engine,
         )
 
-    # ------------------------------------------------------------------ snapshots
+    # ------------------------------------------------------------------ state
+
+    def statistics(self) -> Statistics:
+        """What has happened so far."""
+        ledger, buffers = self.ledger, self.buffers
+        return Statistics(
+            ledger.received.copy(),
+            ledger.episode_ids + 1,
+            len(ledger.transitions),
+            tuple(ledger.flying(ledger.transitions)),
+            ledger.stale_replies,
+            buffers.queue_seconds.copy(),
+            buffers.env_seconds.copy(),
+            buffers.operations.copy(),
+            tuple(found for worker in self.workers for found in worker.blocked),
+        )
+
+    def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
+        """Change how many coroutines may run at the same time, in all workers together."""
+        self.check_open()
+        count = len(self.workers)
+        for worker in self.workers:
+            worker.set_limits(
+                None if max_in_flight is None else max(1, max_in_flight // count),
+                None if max_constructing is None else max(1, max_constructing // count),
+            )
 
     def snapshot(self, env_ids: IdArray | None) -> list[Snapshot]:
         """The state of these envs, see `Snapshot`."""
@@ -422,31 +525,92 @@ class Pool:
         ]
 
     def restore(self, snapshots: Sequence[Snapshot], env_ids: IdArray | None) -> None:
-        """Put these envs into the states of the snapshots."""
+        """Put these envs into the states of the snapshots.
+
+        Raises:
+            ConfigurationError: Something is no snapshot. Nothing was restored.
+            SnapshotError: A snapshot is not of such an env, which stays as it was. The others of
+                ``env_ids`` are restored.
+        """
+        for number, snapshot in enumerate(snapshots):
+            if not isinstance(snapshot, Snapshot):
+                raise ConfigurationError(
+                    f"expected a snapshot, got {snapshot!r}, at snapshots[{number}]"
+                )
         buffers = self.buffers
-        self.request(Command.RESTORE, env_ids, [snapshot.state for snapshot in snapshots])
+        failed: set[int] = set()
+        problem: EnvError | None = None
+        try:
+            self.request(Command.RESTORE, env_ids, [snapshot.state for snapshot in snapshots])
+        except EnvError as error:
+            problem = error
+            failed.update(*(one.env_ids for one in (error, *error.others)))
         ids = np.arange(self.num_envs) if env_ids is None else env_ids
         for index, snapshot in zip(ids.tolist(), snapshots, strict=True):
+            if index in failed:
+                continue
             write = buffers.observation_layout.writer(buffers.observations, index)
             write(snapshot.observation)
             buffers.terminations[index] = snapshot.terminated
             buffers.truncations[index] = snapshot.truncated
             self.ledger.restored(index, snapshot.episode_id, snapshot.steps, snapshot.seed)
+        if problem is not None:
+            raise problem
 
     # ------------------------------------------------------------------ the end
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return not self._finalizer.alive
-
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close all envs, give them ``timeout`` seconds for it, then end by force. Idempotent."""
+        self.closed = True
         detached = self._finalizer.detach()
         if detached is not None:
             workers, resources, pid = detached[2]
-            for problem in _end(workers, resources, pid, timeout):
+            try:
+                problems = _end(workers, resources, pid, timeout)
+            finally:
+                if self.ledger.buffers is not None:
+                    self.ledger.buffers.release()
+            for problem in problems:
                 warnings.warn(f"agymc: {problem}", RuntimeWarning, stacklevel=3)
+
+    async def aclose(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Like `close`, for a pool that lives in the running event loop. Never blocks the loop."""
+        self.closed = True
+        if not self._finalizer.alive:
+            return
+        deadline = perf_counter() + timeout
+        problems: list[str] = []
+        for worker in self.workers:
+            problems += await await_on(worker.plan_close(deadline))
+        detached = self._finalizer.detach()
+        if detached is not None:
+            workers, resources, pid = detached[2]
+            left = max(0.0, deadline - perf_counter())
+            try:
+                problems += await asyncio.to_thread(_end, workers, resources, pid, left)
+            finally:
+                if self.ledger.buffers is not None:
+                    self.ledger.buffers.release()
+        for problem in problems:
+            warnings.warn(f"agymc: {problem}", RuntimeWarning, stacklevel=2)
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_hooked = False
+
+
+def _disown_in_forks(pool: Pool) -> None:
+    """See to it that a child forked from here finds the pool closed, without asking every time."""
+    global _hooked
+    if not _hooked and hasattr(os, "register_at_fork"):
+        _hooked = True
+        os.register_at_fork(after_in_child=_disown)
+    _pools.add(pool)
+
+
+def _disown() -> None:
+    for pool in list(_pools):
+        pool.closed = True
 
 
 def _end(
@@ -457,8 +621,8 @@ def _end(
 ) -> list[str]:
     """Close workers, all at once. A plain function: the pool may be garbage already."""
     if os.getpid() != pid:
-        for worker in workers:
-            worker.abandon()
+        for owned in (*workers, *resources):
+            owned.abandon()
         return []
     deadline = perf_counter() + timeout
     problems: list[str] = []
@@ -469,6 +633,10 @@ def _end(
         try:
             for worker in workers:
                 problems += worker.end_close(deadline)
+        except BaseException:  # Ctrl-C: they get no more time
+            for worker in workers:
+                worker.end_close(0.0)
+            raise
         finally:
             for resource in resources:
                 resource.close()

@@ -10,13 +10,14 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, _find_spec, load_env_creator
 
-from agymc.adapters.classic import adapt
+from agymc.adapters.classic import adapt, is_coroutine_env
+from agymc.aio_wrappers import AsyncTimeLimit
 from agymc.arguments import check_num_envs
 from agymc.errors import (
     BatchLengthError,
@@ -27,9 +28,16 @@ from agymc.errors import (
     UnknownEnvError,
     UnknownOptionError,
 )
-from agymc.types import EnvFn
+from agymc.types import AsyncEnv, EnvFn
 
-__all__ = ["RGB_ARRAY_IF_POSSIBLE", "EnvId", "EnvKwargs", "Recipe", "find_spec"]
+__all__ = [
+    "RGB_ARRAY_IF_POSSIBLE",
+    "CoroutineEntryPoint",
+    "EnvId",
+    "EnvKwargs",
+    "Recipe",
+    "find_spec",
+]
 
 EnvId = str | EnvSpec | EnvFn | Sequence[EnvFn]
 """An id, a spec, one function for all envs, or one function per env."""
@@ -89,13 +97,12 @@ class Recipe:
             sources = _functions(id, num_envs)
             self.num_envs = len(sources)
         per_env = _spread(env_kwargs, self.num_envs)
-        same = functools.partial(_make_env, sources[0], self.kwargs, tuple(wrappers))
+        wrappers = _checked_wrappers(wrappers)
+        same = functools.partial(_make_env, sources[0], self.kwargs, wrappers)
         self.env_fns: list[EnvFn] = [
             same
             if own is None and source is sources[0]
-            else functools.partial(
-                _make_env, source, {**self.kwargs, **(own or {})}, tuple(wrappers)
-            )
+            else functools.partial(_make_env, source, {**self.kwargs, **(own or {})}, wrappers)
             for source, own in zip(sources, per_env, strict=True)
         ]
 
@@ -116,11 +123,21 @@ class Recipe:
         try:
             return door(self.env_fns)
         except EnvError as error:
-            cause = error.__cause__
-            if self.spec is not None and cause is not None:
-                _raise_for_missing_package(self.spec, cause)
-                self._raise_for_unknown_keyword(cause, options_of, error)
+            self.explain(error, options_of)
             raise
+
+    def explain(self, error: EnvError, options_of: Callable[..., Any]) -> None:
+        """Raise what says better than this error why the envs could not be made, if anything.
+
+        Args:
+            error: Of the construction.
+            options_of: As in `open`.
+        """
+        cause = error.__cause__
+        if cause is not None:
+            if self.spec is not None:
+                _raise_for_missing_package(self.spec, cause)
+            self._raise_for_unknown_keyword(cause, options_of, error)
 
     def _raise_for_unknown_keyword(
         self, cause: BaseException, options_of: Callable[..., Any], error: EnvError
@@ -128,7 +145,6 @@ class Recipe:
         found = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
         if not isinstance(cause, TypeError) or found is None or found[1] not in self.kwargs:
             return
-        assert self.spec is not None
         name = found[1]
         options = [
             option
@@ -137,9 +153,10 @@ class Recipe:
         ]
         close = difflib.get_close_matches(name, options, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
+        env = "the env function" if self.spec is None else self.spec.id
         raise UnknownOptionError(
             f"{name!r} is neither an option of {options_of.__name__} ({', '.join(options)}) "
-            f"nor an argument of {self.spec.id}{hint}"
+            f"nor an argument of {env}{hint}"
         ) from error
 
 
@@ -159,7 +176,14 @@ def find_spec(id: str | EnvSpec) -> EnvSpec:
         if id.startswith("ALE/") and id not in gymnasium.registry:
             _register_atari()
         try:
-            spec = copy.deepcopy(_find_spec(id))
+            try:
+                spec = copy.deepcopy(_find_spec(id))
+            except gymnasium.error.NameNotFound:
+                # "PongNoFrameskip-v4": Atari's old ids have no namespace that would tell.
+                if importlib.util.find_spec("ale_py") is None:
+                    raise
+                _register_atari()
+                spec = copy.deepcopy(_find_spec(id))
         except (gymnasium.error.Error, ImportError) as error:
             raise UnknownEnvError(f"no environment is registered as {id!r}: {error}") from error
     if spec.entry_point is None:
@@ -200,6 +224,11 @@ def _functions(given: EnvFn | Sequence[EnvFn], num_envs: int | None) -> Sequence
 def _spread(env_kwargs: EnvKwargs, num_envs: int) -> Sequence[Mapping[str, Any] | None]:
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return [env_kwargs] * num_envs
+    if not isinstance(env_kwargs, Sequence) or isinstance(env_kwargs, str):
+        raise ConfigurationError(
+            f"expected a list of {num_envs} dicts, one per env, or one dict for all, "
+            f"got {env_kwargs!r}, at env_kwargs"
+        )
     per_env = list(env_kwargs)
     if len(per_env) != num_envs:
         raise BatchLengthError(f"expected {num_envs} env_kwargs, one per env, got {len(per_env)}")
@@ -211,6 +240,19 @@ def _spread(env_kwargs: EnvKwargs, num_envs: int) -> Sequence[Mapping[str, Any] 
     return per_env
 
 
+def _checked_wrappers(wrappers: Any) -> tuple[_Wrapper, ...]:
+    if callable(wrappers) or not isinstance(wrappers, Sequence):
+        raise ConfigurationError(
+            f"expected a list of functions env -> env, got {wrappers!r}, at wrappers"
+        )
+    for number, wrapper in enumerate(wrappers):
+        if not callable(wrapper):
+            raise ConfigurationError(
+                f"expected a function env -> env, got {wrapper!r}, at wrappers[{number}]"
+            )
+    return tuple(wrappers)
+
+
 def _make_env(
     source: EnvSpec | EnvFn, kwargs: Mapping[str, Any], wrappers: Sequence[_Wrapper]
 ) -> Any:
@@ -219,11 +261,21 @@ def _make_env(
         env: Any = _make_from_spec(source, dict(kwargs))
     else:
         env = source(**kwargs)
+    if inspect.isawaitable(env):
+        return _wrap_awaited(env, wrappers)
+    return _wrap(env, wrappers)
+
+
+def _wrap(env: Any, wrappers: Sequence[_Wrapper]) -> Any:
     if wrappers:
         env = adapt(env)
     for wrapper in wrappers:
         env = wrapper(env)
     return env
+
+
+async def _wrap_awaited(env: Awaitable[Any], wrappers: Sequence[_Wrapper]) -> Any:
+    return _wrap(await env, wrappers)
 
 
 def _make_from_spec(spec: EnvSpec, kwargs: dict[str, Any]) -> Any:
@@ -235,11 +287,37 @@ def _make_from_spec(spec: EnvSpec, kwargs: dict[str, Any]) -> Any:
         modes = metadata.get("render_modes", metadata.get("render.modes", ()))
         if "rgb_array" in modes and "render_mode" not in spec.kwargs:
             kwargs["render_mode"] = "rgb_array"
+    if isinstance(creator, CoroutineEntryPoint) or is_coroutine_env(creator):
+        return _make_coroutine_env(spec, creator, kwargs)
     if inspect.isclass(creator) and not issubclass(creator, gymnasium.Env):
         # A class from before Gymnasium, which `gymnasium.make` would refuse.
         spec = copy.copy(spec)
         spec.entry_point = _Adapted(creator)
     return gymnasium.make(spec, **kwargs)
+
+
+class CoroutineEntryPoint:
+    """Marks the entry point of a coroutine env in Gymnasium's registry, see `agymc.register`."""
+
+    def __init__(self, creator: str | Callable[..., Any]) -> None:
+        self.creator = creator
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """Make one env."""
+        creator = self.creator
+        return (load_env_creator(creator) if isinstance(creator, str) else creator)(**kwargs)
+
+
+def _make_coroutine_env(
+    spec: EnvSpec, creator: Callable[..., Any], kwargs: dict[str, Any]
+) -> AsyncEnv:
+    """What `gymnasium.make` does, for an env that it would refuse."""
+    limit = kwargs.pop("max_episode_steps", spec.max_episode_steps)
+    kwargs.pop("disable_env_checker", None)
+    env: AsyncEnv = creator(**{**spec.kwargs, **kwargs})
+    if limit is not None and limit != -1:
+        env = AsyncTimeLimit(env, limit)
+    return env
 
 
 class _Adapted:

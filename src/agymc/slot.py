@@ -27,13 +27,15 @@ any other command  unchanged              that of the command, then back
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
-from agymc.adapters.classic import adapt
+from agymc.adapters.classic import adapt, is_coroutine_env
 from agymc.buffers import Buffers
-from agymc.commands import Command, EnvReport, Fault, Reply
+from agymc.commands import CLOSED, Command, EnvReport, Fault, Reply
 from agymc.snapshots import load_env, save_env
 from agymc.spaces import Misfit, cast, detach
 from agymc.types import AutoresetMode, EnvFn, ResetSeed
@@ -41,7 +43,7 @@ from agymc.types import AutoresetMode, EnvFn, ResetSeed
 __all__ = ["Slot"]
 
 _Call = Callable[[Any], Any]
-_ndarray = np.ndarray
+_FLAG = bool, int, float, np.generic, np.ndarray  # what counts as a bool
 _STEP, _RESET, _BUILD = Command.STEP, Command.RESET, Command.BUILD
 
 
@@ -54,6 +56,8 @@ _REQUESTS = {
     Command.RESTORE: "_restore",
     Command.CLOSE: "_close",
 }
+
+_FINISHES = {Command.RENDER: "_finish_render", Command.CLOSE: "_finish_close"}
 
 
 class Slot:
@@ -75,7 +79,6 @@ class Slot:
     __slots__ = (
         "_autoreset_mode",
         "_buffers",
-        "_dtype",
         "_episode",
         "_final",
         "_no_reward",
@@ -84,10 +87,8 @@ class Slot:
         "_reset_seed",
         "_rewards",
         "_row",
-        "_shape",
         "_terminations",
         "_truncations",
-        "_view",
         "_write",
         "env",
         "finish",
@@ -114,9 +115,7 @@ class Slot:
         """Give the slot its row of the buffers; the env is built by then."""
         self._buffers = buffers
         self._row = row
-        layout = buffers.observation_layout
-        self._write = layout.writer(buffers.observations, row)
-        self._view, self._shape, self._dtype = layout.plain_row(buffers.observations, row)
+        self._write = buffers.observation_layout.writer(buffers.observations, row)
         rewards = buffers.rewards
         self._rewards: Any = buffers.rewards_view if rewards.ndim == 1 else _VectorRewards(rewards)
         self._no_reward: Any = 0.0 if rewards.ndim == 1 else np.zeros(rewards.shape[1:])
@@ -139,8 +138,8 @@ class Slot:
         if command is _BUILD:
             self.finish = self._finish_build
             return self._build
-        self.finish = self._finish_value
         call: _Call = getattr(self, _REQUESTS[command])
+        self.finish = getattr(self, _FINISHES.get(command, "_finish_value"))
         return call
 
     def fail(self, exception: BaseException) -> None:
@@ -167,15 +166,7 @@ class Slot:
                 "expected step to return (observation, reward, terminated, truncated, info), "
                 f"got {_shorten(result)}"
             ) from None
-        # The one leaf of a plain observation is written here: it saves a call per step.
-        if (
-            observation.__class__ is _ndarray
-            and observation.dtype is self._dtype
-            and observation.shape == self._shape
-        ):
-            self._view[...] = observation
-        else:
-            self._write(observation)
+        self._write(observation)
         row = self._row
         try:
             self._rewards[row] = reward
@@ -184,10 +175,13 @@ class Slot:
         except (TypeError, ValueError) as error:
             raise self._misfit(reward, terminated, truncated, error) from None
         if terminated or truncated:
+            if not (isinstance(terminated, _FLAG) and isinstance(truncated, _FLAG)):
+                raise self._misfit(reward, terminated, truncated)
             if self._autoreset_mode is AutoresetMode.NEXT_STEP:
                 self.step_call = self._autoreset
                 self.finish = self._finish_reset
             elif self._autoreset_mode is AutoresetMode.SAME_STEP:
+                _check_info(info)
                 # The env may reuse its arrays in the reset: keep copies.
                 self._final = detach(observation), detach(info)
                 self.finish = self._finish_same_step
@@ -239,21 +233,22 @@ class Slot:
         if self._reset_seed is not None:
             seed = self._reset_seed(self.index, self._episode + 1)
             if seed is not None:
-                return self.env.reset(seed=seed)
+                return self.env.reset(seed=index(seed))  # Gymnasium takes Python's integers only
         return self.env.reset()
 
-    def _misfit(self, reward: Any, terminated: Any, truncated: Any, error: Exception) -> Misfit:
+    def _misfit(
+        self, reward: Any, terminated: Any, truncated: Any, error: Exception | None = None
+    ) -> Misfit:
         """What is wrong with the scalars of a step."""
         if self._rewards.__class__ is _VectorRewards and isinstance(error, Misfit):
             return Misfit(f"{error}, at 'reward'")
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(flag, bool | int | float | np.generic):
+            if not isinstance(flag, _FLAG) or np.size(flag) != 1:
                 return Misfit(f"expected a bool, got {_shorten(flag)}, at {name!r}")
         return Misfit(f"expected a number, got {_shorten(reward)}, at 'reward'")
 
     def _say(self, info: dict[str, Any]) -> None:
-        if info is not None and not isinstance(info, dict):
-            raise Misfit(f"expected a dict, got {_shorten(info)}, at 'info'")
+        _check_info(info)
         objects = [column[self._row] for column in self._observation_objects] or None
         self.reply = Reply(info or None, objects)
 
@@ -269,9 +264,10 @@ class Slot:
             EnvReport(
                 env.observation_space,
                 env.action_space,
-                dict(env.metadata or {}),
-                env.render_mode,
+                dict(getattr(env, "metadata", None) or {}),
+                getattr(env, "render_mode", None),
                 _attribute(env, "reward_space", None),
+                is_coroutine_env(env),
             )
         )
 
@@ -297,9 +293,16 @@ class Slot:
             setter(name, value)
 
     def _render(self, _payload: None) -> Any:
-        frame = self.env.render()
-        # Many frames are transposed views; only contiguous arrays travel without being pickled.
-        return np.ascontiguousarray(frame) if isinstance(frame, np.ndarray) else frame
+        return self.env.render()
+
+    def _finish_render(self, frame: Any) -> None:
+        # A copy, as many envs draw into the same array again. And contiguous, as many frames are
+        # transposed views: only contiguous arrays travel without being pickled.
+        if isinstance(frame, np.ndarray):
+            frame = np.array(frame, order="C")
+        elif isinstance(frame, list):  # "rgb_array_list": the frames since the last call
+            frame = [np.ascontiguousarray(f) if isinstance(f, np.ndarray) else f for f in frame]
+        self._finish_value(frame)
 
     def _snapshot(self, _payload: None) -> Any:
         over = self.step_call == self._autoreset
@@ -307,15 +310,27 @@ class Slot:
 
     def _restore(self, payload: Any) -> None:
         saved, episode, over = payload
-        self.env = load_env(saved)
+        env = load_env(saved)
+        for name in ("observation_space", "action_space"):
+            mine, its = getattr(self.env, name), getattr(env, name)
+            if not is_space_dtype_shape_equiv(mine, its):
+                raise ValueError(f"expected the state of an env with the {name} {mine}, got {its}")
+        self.env = env
         self._episode = episode
         self.step_call = self._autoreset if over else self.env.step
 
-    def _close(self, _payload: None) -> None:
+    def _close(self, _payload: None) -> Any:
         env, self.env = self.env, None
         self.step_call = _not_built
-        if env is not None:
-            env.close()
+        return env.close() if env is not None else None
+
+    def _finish_close(self, _result: Any) -> None:
+        self._finish_value(CLOSED)
+
+
+def _check_info(info: Any) -> None:
+    if info is not None and not isinstance(info, dict):
+        raise Misfit(f"expected a dict, got {_shorten(info)}, at 'info'")
 
 
 class _VectorRewards:

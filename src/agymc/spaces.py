@@ -29,7 +29,6 @@ __all__ = [
     "Layout",
     "Misfit",
     "ObjectLeaf",
-    "all_true",
     "any_true",
     "cast",
     "detach",
@@ -62,7 +61,7 @@ class ArrayLeaf:
     def outside(self, values: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Which of k ``values`` (k, *shape) are not in the space: a (k,) mask, None for none."""
         inside = (values >= self.lowest) & (values <= self.highest)
-        if all_true(inside):
+        if b"\0" not in inside.tobytes():  # `all`, four times as fast for a small batch
             return None
         outside: NDArray[np.bool_] = ~inside
         return np.asarray(outside.reshape(len(values), -1).any(axis=1), np.bool_)
@@ -120,6 +119,12 @@ class Layout:
 
     Args:
         space: The space of one env (not of the batch).
+
+    Attributes:
+        space: The space.
+        leaves: Its leaves.
+        object_leaves: The numbers of the object leaves among them.
+        array: The leaf, where the space is one array leaf and nothing else; or None.
     """
 
     def __init__(self, space: Space[Any]) -> None:
@@ -130,7 +135,7 @@ class Layout:
             number for number, leaf in enumerate(self.leaves) if isinstance(leaf, ObjectLeaf)
         ]
         only = self.leaves[0] if isinstance(self._tree, int) else None
-        self._array = only if isinstance(only, ArrayLeaf) else None
+        self.array = only if isinstance(only, ArrayLeaf) else None
 
     def _flatten(self, space: Space[Any], path: _Path) -> Any:
         """A tree like the space's, with the number of the leaf in place of each leaf."""
@@ -161,14 +166,6 @@ class Layout:
 
         return write
 
-    def plain_row(self, columns: Columns, row: int) -> tuple[Any, Any, Any]:
-        """The (view, shape, dtype) of a row where the space is one array leaf, else Nones."""
-        if self._array is None:
-            return None, None, None
-        column = columns[0]
-        assert isinstance(column, np.ndarray)
-        return column[row, ...], self._array.shape, self._array.dtype
-
     @staticmethod
     def _leaf_writer(
         leaf: ArrayLeaf | ObjectLeaf, column: NDArray[Any] | list[Any], row: int
@@ -176,7 +173,7 @@ class Layout:
         if isinstance(leaf, ObjectLeaf):
 
             def write_object(value: Any) -> None:
-                column[row] = value
+                column[row] = detach(value)  # the env may fill the same one again
 
             return write_object
 
@@ -229,15 +226,26 @@ class Layout:
             rows: Which rows, in which order; all of them by default.
             copy: False hands out the columns themselves where ``rows`` is a slice.
         """
+        if self.array is not None:
+            array = columns[0]
+            return array[rows] if not (copy and isinstance(rows, slice)) else array[rows].copy()
 
         def read(number: int) -> Any:
             column = columns[number]
             if isinstance(column, list):
-                return tuple(column[rows] if isinstance(rows, slice) else (column[i] for i in rows))
+                chosen = column[rows] if isinstance(rows, slice) else [column[i] for i in rows]
+                return tuple(map(detach, chosen) if copy else chosen)
             part = column[rows]
             return part.copy() if copy and isinstance(rows, slice) else part
 
         return self._map(self._tree, read)
+
+    def columns_of(self, batch: Any) -> Columns:
+        """The columns that a batched element consists of."""
+        columns: Columns = [[] for _ in self.leaves]
+        for number, part in self._parts(self._tree, batch, ()):
+            columns[number] = part if isinstance(part, np.ndarray) else list(part)
+        return columns
 
     def elements(self, columns: Columns, rows: Rows = slice(None)) -> list[Any]:
         """The elements of some rows, one by one, as a batch of actions is handed to single envs.
@@ -245,17 +253,21 @@ class Layout:
         They are copies: an env may keep what it was given. A leaf of shape () gives scalars of
         the space's dtype.
         """
-        if self._array is not None:
+        if self.array is not None:
             column = columns[0]
             assert isinstance(column, np.ndarray)
             return list(column[rows].copy() if isinstance(rows, slice) else column[rows])
-        parts = [
-            list(column[rows].copy() if isinstance(rows, slice) else column[rows])
-            if isinstance(column, np.ndarray)
-            else (column[rows] if isinstance(rows, slice) else [column[i] for i in rows])
-            for column in columns
-        ]
-        count = len(parts[0]) if parts else len(range(*rows.indices(0)))  # type: ignore[union-attr]
+        parts: list[list[Any]] = []
+        for column in columns:
+            if isinstance(column, np.ndarray):
+                parts.append(list(column[rows].copy() if isinstance(rows, slice) else column[rows]))
+            else:
+                chosen = column[rows] if isinstance(rows, slice) else [column[i] for i in rows]
+                parts.append([detach(value) for value in chosen])
+        if parts:
+            count = len(parts[0])
+        else:  # a dict or tuple of nothing
+            count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         return [self._map(self._tree, _Picker(parts, i)) for i in range(count)]
 
     def _map(self, tree: Any, function: Callable[[int], Any]) -> Any:
@@ -294,8 +306,8 @@ class Layout:
         """
         count = num_envs if env_ids is None else len(env_ids)
         rows: Rows = slice(None) if env_ids is None else env_ids
-        if self._array is not None:
-            values = self._batched_leaf(self._array, batch, count, env_ids, check, unused)
+        if self.array is not None:
+            values = self._batched_leaf(self.array, batch, count, env_ids, check, unused)
             columns[0][rows] = values
             return
         ready: list[tuple[int, Any]] = []
@@ -306,7 +318,7 @@ class Layout:
                     (number, self._batched_leaf(leaf, part, count, env_ids, check, unused))
                 )
                 continue
-            part = list(part)
+            part = [detach(value) for value in part]  # the caller may change it after the call
             _check_length(part, count, leaf.path)
             for i, value in enumerate(part):
                 if check and not leaf.contains(value) and (unused is None or not unused[i]):
@@ -359,11 +371,15 @@ class Layout:
         check: bool,
         unused: NDArray[np.bool_] | None,
     ) -> NDArray[Any]:
-        _check_length(part, count, leaf.path)
-        try:
-            values = cast(part, (count, *leaf.shape), leaf.dtype, leaf.path)
-        except Misfit as error:
-            raise ActionError(f"actions do not fit {leaf.space}: {error}") from None
+        shape = (count, *leaf.shape)
+        if part.__class__ is np.ndarray and part.dtype is leaf.dtype and part.shape == shape:
+            values: NDArray[Any] = part
+        else:
+            _check_length(part, count, leaf.path)
+            try:
+                values = cast(part, shape, leaf.dtype, leaf.path)
+            except Misfit as error:
+                raise ActionError(f"actions do not fit {leaf.space}: {error}") from None
         if check:
             outside = leaf.outside(values)
             if outside is not None and unused is not None:
@@ -410,11 +426,6 @@ def cast(
             f"expected values that dtype {dtype} can hold, got {_describe(value)}{_at(path)}"
         )
     return result
-
-
-def all_true(mask: NDArray[np.bool_]) -> bool:
-    """``mask.all()``, four times as fast for the small masks of a batch."""
-    return b"\0" not in mask.tobytes()
 
 
 def any_true(mask: NDArray[np.bool_]) -> bool:

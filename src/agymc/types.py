@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-__all__ = ["AutoresetMode", "Batch", "EnvFn", "EnvLike", "Fairness", "ResetSeed"]
+__all__ = [
+    "AsyncEnv",
+    "AutoresetMode",
+    "Batch",
+    "BlockedLoop",
+    "BlockedLoopWarning",
+    "EnvFn",
+    "EnvLike",
+    "Fairness",
+    "ResetSeed",
+]
 
 Fairness: TypeAlias = Literal["arrival", "oldest"]
 """Who is handed out first when more envs are ready than ``max_ready``: first come ("arrival"), or
@@ -47,8 +57,52 @@ class EnvLike(Protocol):
         ...
 
 
-EnvFn: TypeAlias = Callable[[], Any]
-"""A zero-argument factory of one environment."""
+class BlockedLoopWarning(RuntimeWarning):
+    """A coroutine env has blocked its event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedLoop:
+    """A time for which an env blocked the event loop.
+
+    Attributes:
+        env_id: The env.
+        seconds: For how long, at the least.
+        stack: Where, as text.
+    """
+
+    env_id: int
+    seconds: float
+    stack: str
+
+
+class AsyncEnv(Protocol):
+    """A coroutine environment: `gymnasium.Env` with ``async`` in front of what takes time.
+
+    Structural: no base class is needed. ``metadata``, ``render_mode``, ``render`` (``async`` or
+    not) and whatever else a `gymnasium.Env` has are optional.
+    """
+
+    observation_space: Any
+    action_space: Any
+
+    async def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; gives (observation, info)."""
+        ...
+
+    async def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Advance by one step; gives (observation, reward, terminated, truncated, info)."""
+        ...
+
+    async def close(self) -> None:
+        """Free what the env holds."""
+        ...
+
+
+EnvFn: TypeAlias = Callable[..., Any]
+"""A factory of one environment, called with the keyword arguments meant for the env, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +129,11 @@ class Batch:
     infos: Mapping[str, Any]
     episode_ids: NDArray[np.int64]
     steps: NDArray[np.int64]
+    _send: Callable[[Any, NDArray[np.int64]], None] = field(repr=False, compare=False)
+
+    def reply(self, actions: Any) -> None:
+        """Send these envs on: begin a step of each, with k actions in the order of `env_ids`."""
+        self._send(actions, self.env_ids)
 
     def __len__(self) -> int:
         return len(self.env_ids)

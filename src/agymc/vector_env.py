@@ -10,14 +10,20 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from agymc.arguments import check_env_ids, check_reset_mask, spread_values
+from agymc.arguments import (
+    check_call_name,
+    check_env_ids,
+    check_ready_counts,
+    spread_reset,
+    spread_values,
+)
 from agymc.batching import ObservationMode, check_observation_mode
 from agymc.commands import Command
 from agymc.engines import EngineOptions, start_pool
-from agymc.errors import BatchLengthError, BusyError, ConfigurationError, NothingInFlightError
+from agymc.errors import BatchLengthError, BusyError, NothingInFlightError
 from agymc.infos import merge
 from agymc.pool import CLOSE_TIMEOUT, IdArray, Snapshot
-from agymc.seeding import spread_seeds
+from agymc.statistics import Statistics
 from agymc.types import Batch, EnvFn
 
 __all__ = ["VectorEnv"]
@@ -76,6 +82,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.check_actions = check_actions
         self.observation_mode = observation_mode
         self.autoreset_mode = options.autoreset_mode
+        self._resetting: IdArray | None = None
         self._waiting_for: str | None = None  # the split call whose `_wait` comes next
         self._pool = start_pool(options, self.num_envs)
         spaces = self._pool.build(env_fns, observation_mode, type(self).__name__)
@@ -125,17 +132,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             BusyError: Something is in flight.
         """
         self._check_not_waiting("reset")
-        seeds = spread_seeds(seed, self.num_envs)
-        env_ids = None
-        if options is not None and "reset_mask" in options:
-            env_ids = check_reset_mask(options["reset_mask"], self.num_envs)
-            options = {key: value for key, value in options.items() if key != "reset_mask"}
+        seeds, options, env_ids = spread_reset(seed, options, self.num_envs)
         if env_ids is None:
             self._pool.discard()
-        else:
-            seeds = [seeds[i] for i in env_ids]
-        self._pool.submit_resets(seeds, options, env_ids)
+        self._pool.submit_resets(seeds, options, env_ids, alone=True)
         self._waiting_for = "reset"
+        self._resetting = env_ids
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """The result of the reset that `reset_async` began.
@@ -147,7 +149,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             NothingInFlightError: There was no `reset_async`.
             RecvTimeoutError: The time is over. The reset goes on; call again.
         """
-        self._receive_all("reset", timeout)
+        self._receive_all("reset", timeout, self._resetting)
         # Rows of envs that were not reset are as they were: their results, received or not, stand.
         infos = merge(self._last_infos, self.num_envs) if self._last_infos else {}
         return self._observations(), infos
@@ -203,7 +205,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         buffers = self._buffers
         return buffers.observation_layout.batch(buffers.observations, copy=self.copy)
 
-    def _receive_all(self, operation: str, timeout: float | None) -> None:
+    def _receive_all(
+        self, operation: str, timeout: float | None, only: IdArray | None = None
+    ) -> None:
         if self._waiting_for != operation:
             self._pool.check_open()
             raise NothingInFlightError(
@@ -211,7 +215,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 operation,
             )
         try:
-            env_ids = self._pool.receive_all(timeout)
+            env_ids = self._pool.receive_all(timeout, only)
         except TimeoutError:
             raise
         except BaseException:
@@ -226,9 +230,10 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _check_not_waiting(self, operation: str) -> None:
         self._pool.check_open()
         if self._waiting_for is not None:
+            split = f"{operation}_async" if operation in ("reset", "step", "call") else operation
             raise BusyError(
-                f"Calling `{operation}_async` while waiting for a pending call to "
-                f"`{self._waiting_for}` to complete",
+                f"Calling `{split}` while waiting for a pending call to "
+                f"`{self._waiting_for}` to complete: expected `{self._waiting_for}_wait` first",
                 self._waiting_for,
             )
 
@@ -265,10 +270,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         self._check_not_waiting("send_reset")
         ids = check_env_ids(env_ids, self.num_envs)
-        if ids is None or isinstance(seed, Sequence | np.ndarray):
-            seeds = spread_seeds(seed, self.num_envs if ids is None else len(ids))
-        else:
-            seeds = [spread_seeds(seed, self.num_envs)[i] for i in ids]
+        seeds, options, ids = spread_reset(seed, options, self.num_envs, ids)
         self._pool.submit_resets(seeds, options, ids)
 
     def recv(
@@ -283,7 +285,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             min_ready: Wait for at least so many. None: for all that is in flight; more than are in
                 flight counts as all.
             max_ready: Receive at most so many. None: all that are ready.
-            timeout: Seconds for the whole call. None: no limit. 0: what is ready now.
+            timeout: Seconds for the whole call. None: no limit. ``min_ready=1, timeout=0`` is for
+                what is ready now.
 
         Returns:
             The batch, its rows in the order of ``batch.env_ids``.
@@ -294,27 +297,10 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             EnvError: An env raised. The other results stay receivable.
         """
         self._check_not_waiting("recv")
-        _check_positive("min_ready", min_ready)
-        _check_positive("max_ready", max_ready)
-        if min_ready is not None and max_ready is not None and min_ready > max_ready:
-            raise ConfigurationError(
-                f"expected min_ready <= max_ready, got min_ready={min_ready} and "
-                f"max_ready={max_ready}"
-            )
+        check_ready_counts(min_ready, max_ready)
         if min_ready is None:
             min_ready = max_ready
-        env_ids = self._pool.receive(min_ready, max_ready, timeout)
-        buffers = self._buffers
-        return Batch(
-            env_ids,
-            buffers.observation_layout.batch(buffers.observations, env_ids),
-            buffers.rewards[env_ids],
-            buffers.terminations[env_ids],
-            buffers.truncations[env_ids],
-            merge(self._pool.ledger.take_infos(env_ids), len(env_ids)),
-            self._pool.ledger.episode_ids[env_ids],
-            self._pool.ledger.steps[env_ids],
-        )
+        return self._pool.batch(self._pool.receive(min_ready, max_ready, timeout), self.send)
 
     def batches(
         self,
@@ -363,10 +349,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], env_ids: IdArray | None
     ) -> None:
         self._check_not_waiting("call")
-        if name in ("reset", "step", "close"):
-            raise ConfigurationError(
-                f"Trying to call function `{name}` with `call`, use `{name}` directly instead."
-            )
+        check_call_name(name)
         ids = np.arange(self.num_envs) if env_ids is None else env_ids
         if name == "render" and not args and not kwargs:
             self._pool.submit(Command.RENDER, env_ids, [None] * len(ids))
@@ -420,6 +403,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """What each env's `render` gives: in mode "rgb_array" a frame (height, width, 3) uint8."""
         return self.call("render")
 
+    def statistics(self) -> Statistics:
+        """What has happened so far, per env and in all."""
+        self._pool.check_open()
+        return self._pool.statistics()
+
     def snapshot(self, env_ids: Any = None) -> list[Snapshot]:
         """The state of each env, its random generators and episode included.
 
@@ -470,23 +458,16 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         pool = getattr(self, "_pool", None)
         if pool is None:
             return
-        if self._waiting_for is not None:
+        waiting_for, self._waiting_for = self._waiting_for, None
+        pool.close(0.0 if terminate else CLOSE_TIMEOUT if timeout is None else timeout)
+        if waiting_for is not None:  # last, for it may be an error
             warnings.warn(
-                f"Calling `close` while waiting for a pending call to `{self._waiting_for}` to "
-                "complete.",
+                f"Calling `close` while waiting for a pending call to `{waiting_for}` to complete.",
                 stacklevel=3,
             )
-        pool.close(0.0 if terminate else CLOSE_TIMEOUT if timeout is None else timeout)
 
     def __enter__(self) -> VectorEnv:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
-    ):
-        raise ConfigurationError(f"expected {name} to be a positive integer or None, got {value!r}")

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from agymc.commands import Command
+from agymc.errors import BatchLengthError, ConfigurationError, EnvError
 from agymc.pool import Pool
 from agymc.seeding import spread_seeds
 
-__all__ = ["EnvsView", "SpacesView", "View"]
+__all__ = ["EnvView", "EnvsView", "SpacesView", "View"]
 
 
 class View:
     """Many objects seen as one: an attribute gives a tuple, a call gives a list of results.
 
-    ``view[i]`` is the i-th object; ``len(view)`` is their number.
+    ``view[i]`` is the i-th object; ``len(view)`` is their number. Of a view of dicts, ``view[key]``
+    is a tuple of the values of that key.
     """
 
     def __init__(self, objects: Sequence[Any]) -> None:
         self._objects = tuple(objects)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name == "_objects":
             raise AttributeError(name)
         values = tuple(getattr(one, name) for one in self._objects)
         if all(map(callable, values)):
@@ -32,10 +35,13 @@ class View:
         return values
 
     def __getitem__(self, key: Any) -> Any:
-        """The object with that index; of a view of dicts, also a tuple of the values of a key."""
-        if isinstance(key, int | slice):
+        if isinstance(key, slice):
             return self._objects[key]
-        return tuple(one[key] for one in self._objects)
+        try:
+            index = operator.index(key)
+        except TypeError:
+            return tuple(one[key] for one in self._objects)
+        return self._objects[index]
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -44,14 +50,18 @@ class View:
         return iter(self._objects)
 
     def __repr__(self) -> str:
-        first = repr(self._objects[0])
-        if all(repr(one) == first for one in self._objects):
-            return f"<{len(self)} x {first}>"
-        return f"<{', '.join(map(repr, self._objects))}>"
+        texts = list(map(repr, self._objects))
+        if texts.count(texts[0]) == len(texts):
+            return f"<{len(texts)} x {texts[0]}>"
+        return f"<{', '.join(texts)}>"
 
 
 class SpacesView(View):
     """A view of the envs' spaces, each with a random generator of its own."""
+
+    def sample(self) -> list[Any]:
+        """One sample of each space."""
+        return [space.sample() for space in self._objects]
 
     def seed(self, seed: Any = None) -> list[Any]:
         """Seed each space: an integer s gives s + i to the i-th, a list one to each."""
@@ -59,56 +69,132 @@ class SpacesView(View):
         return [space.seed(own) for space, own in zip(self._objects, seeds, strict=True)]
 
     def contains(self, values: Sequence[Any]) -> list[bool]:
-        """Whether each value is in the space of its env."""
-        return [space.contains(v) for space, v in zip(self._objects, values, strict=True)]
+        """Whether each value is in the space of its env.
+
+        Raises:
+            BatchLengthError: Not one value per env.
+        """
+        if len(values) != len(self):
+            raise BatchLengthError(f"expected {len(self)} values, one per env, got {len(values)}")
+        return [
+            bool(space.contains(value)) for space, value in zip(self._objects, values, strict=True)
+        ]
 
 
 class EnvsView:
-    """A view of the envs themselves, wherever they live.
+    """A view of the envs themselves, wherever they live; ``view[i]`` is one of them.
 
-    Reading and setting attributes and calling methods reach all envs; ``view[i]`` is one of them.
-    Values of envs in other processes are copies.
+    An attribute is looked up in each env, through its wrappers: ``view.gravity`` is a tuple of
+    values, ``view.method(x)`` a list of results, all envs at work at the same time;
+    ``view.gravity = 9.8`` sets it in all. What comes from envs in other processes are copies.
+
+    Raises:
+        AttributeError: An env has no such attribute.
+        EnvError: An env raised.
     """
 
-    def __init__(self, pool: Pool, index: int | None = None) -> None:
+    def __init__(self, pool: Pool) -> None:
         object.__setattr__(self, "_pool", pool)
-        object.__setattr__(self, "_index", index)
 
     _pool: Pool
-    _index: int | None
-
-    def _request(self, command: Command, payload: Any) -> list[Any]:
-        if self._index is None:
-            return self._pool.request(command, None, [payload] * self._pool.num_envs)
-        return self._pool.request(command, np.array([self._index]), [payload])
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        answers = self._request(Command.GET, name)
-        single = self._index is not None
-        if all(is_callable for is_callable, _ in answers):
+        is_callable, values = _get(self._pool, None, name)
+        if not is_callable:
+            return values
 
-            def call(*args: Any, **kwargs: Any) -> Any:
-                results = self._request(Command.CALL, (name, args, kwargs))
-                return results[0] if single else results
+        def call(*args: Any, **kwargs: Any) -> list[Any]:
+            return _call(self._pool, None, name, args, kwargs)
 
-            return call
-        values = tuple(value for _, value in answers)
-        return values[0] if single else values
+        return call
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._request(Command.SET, (name, value))
+        self._pool.request(Command.SET, None, [(name, value)] * self._pool.num_envs)
 
-    def __getitem__(self, index: int) -> EnvsView:
-        return EnvsView(self._pool, range(self._pool.num_envs)[index])
+    @overload
+    def __getitem__(self, index: int) -> EnvView: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[EnvView, ...]: ...
+    def __getitem__(self, index: int | slice) -> EnvView | tuple[EnvView, ...]:
+        """The view of one env, or a tuple of such."""
+        ids = range(self._pool.num_envs)
+        if isinstance(index, slice):
+            return tuple(EnvView(self._pool, i) for i in ids[index])
+        try:
+            return EnvView(self._pool, ids[index])
+        except IndexError:
+            raise IndexError(f"expected an env from 0 to {len(ids) - 1}, got {index}") from None
 
     def __len__(self) -> int:
         return self._pool.num_envs
 
-    def __iter__(self) -> Iterator[EnvsView]:
-        return (self[index] for index in range(len(self)))
+    def __iter__(self) -> Iterator[EnvView]:
+        return iter(self[:])
 
     def __repr__(self) -> str:
-        which = "all" if self._index is None else self._index
-        return f"<EnvsView of {which}, {len(self)} envs>"
+        return f"<view of {len(self)} envs>"
+
+
+class EnvView:
+    """A view of one env, wherever it lives: as `EnvsView`, with single values."""
+
+    def __init__(self, pool: Pool, index: int) -> None:
+        object.__setattr__(self, "_pool", pool)
+        object.__setattr__(self, "_index", index)
+
+    _pool: Pool
+    _index: int
+
+    def __getattr__(self, name: str) -> Any:
+        is_callable, values = _get(self._pool, self._index, name)
+        if not is_callable:
+            return values[0]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return _call(self._pool, self._index, name, args, kwargs)[0]
+
+        return call
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._pool.request(Command.SET, np.array([self._index]), [(name, value)])
+
+    def __repr__(self) -> str:
+        return f"<view of env {self._index}>"
+
+
+_KEPT: dict[str, str] = {
+    "reset": "the episode would begin without the batch knowing",
+    "step": "the batch would miss the step",
+    "close": "the env would be gone",
+}
+
+
+def _request(pool: Pool, index: int | None, command: Command, payload: Any) -> list[Any]:
+    if index is None:
+        return pool.request(command, None, [payload] * pool.num_envs)
+    return pool.request(command, np.array([index]), [payload])
+
+
+def _get(pool: Pool, index: int | None, name: str) -> tuple[bool, tuple[Any, ...]]:
+    """Whether an attribute is a method in all envs, and its values if it is not.
+
+    A method that only some of the envs have is None in the values of those.
+    """
+    # Special methods are looked for by copy, pickle and others: they are the view's own affair.
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        answers = _request(pool, index, Command.GET, name)
+    except EnvError as error:
+        if isinstance(error.__cause__, AttributeError):  # so that hasattr() works
+            raise AttributeError(str(error)) from error
+        raise
+    return all(is_callable for is_callable, _ in answers), tuple(value for _, value in answers)
+
+
+def _call(
+    pool: Pool, index: int | None, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[Any]:
+    if name in _KEPT:
+        raise ConfigurationError(f"call {name}() of the batch, not of `unwrapped`: {_KEPT[name]}")
+    return _request(pool, index, Command.CALL, (name, tuple(args), kwargs))

@@ -25,7 +25,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["ClassicEnv", "adapt", "is_classic"]
+__all__ = ["ClassicEnv", "adapt", "is_classic", "is_coroutine_env"]
 
 _ENV_NAMES = ("reset", "step", "observation_space", "action_space")
 _RESET_KEYWORDS = frozenset({"seed", "options", "return_info"})
@@ -263,13 +263,14 @@ class ClassicEnv(gymnasium.Env[Any, Any]):
 
 
 def _is_classic_itself(env: object) -> bool:
-    if isinstance(env, type) or not hasattr(env, "reset") or _is_coroutine_env(env):
+    if isinstance(env, type) or not hasattr(env, "reset") or is_coroutine_env(env):
         return False
     keywords = _reset_keywords(env)
     return not keywords or "return_info" in keywords
 
 
-def _is_coroutine_env(env: object) -> bool:
+def is_coroutine_env(env: object) -> bool:
+    """Whether its ``reset`` or ``step`` is ``async def``."""
     return any(inspect.iscoroutinefunction(getattr(env, name, None)) for name in ("reset", "step"))
 
 
@@ -316,7 +317,7 @@ def _gym_kind(space: object) -> str | None:
 
 
 def _has_gym_spaces(env: Any) -> bool:
-    if isinstance(env, gymnasium.Env) or _is_coroutine_env(env):
+    if isinstance(env, gymnasium.Env) or is_coroutine_env(env):
         return False
     return any(_gym_kind(space) for space in (env.observation_space, env.action_space))
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from types import CoroutineType
 from typing import Any
 
-from agymc.bells import wait_readable
 from agymc.buffers import Buffers
-from agymc.commands import Command, Completion
+from agymc.commands import CLOSED, Command, Completion, text_of
 from agymc.slot import Slot
+from agymc.types import BlockedLoop
+from agymc.waiting import Plan, Wait
 
 __all__ = ["Runner", "drive"]
 
@@ -28,6 +30,8 @@ class Runner(ABC):
 
     #: The most slots whose envs can be running at the same time.
     concurrency: int
+    #: What is said of an env that did not close in time.
+    abandoned = "its thread can't be killed and was abandoned"
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = list(slots)
@@ -37,28 +41,25 @@ class Runner(ABC):
         """Begin an operation of each of these slots, which have none in flight. Never blocks."""
 
     @abstractmethod
-    def work(self, need: int, deadline: float | None) -> None:
+    def work(self, need: int, deadline: float | None) -> bool:
         """Lend the calling thread to the envs, where they need it.
 
-        Returns as soon as ``need`` operations have ended since the last `collect`, or the deadline
+        Ends as soon as ``need`` operations have ended since the last `collect`, or the deadline
         (of `time.perf_counter`) has passed, but not before one operation was run where there is
         one to run: whoever polls with a deadline of now must get somewhere.
+
+        Returns:
+            Whether there was anything to do.
         """
 
     @abstractmethod
     def collect(self) -> Completion | None:
         """The operations that have ended since the last call, or None. Never blocks."""
 
-    @property
-    @abstractmethod
-    def idle(self) -> bool:
-        """Whether there is nothing for `work` to do."""
-
     def arm(self, need: int) -> int | None:
         """A descriptor that becomes readable when ``need`` operations have ended.
 
-        None means that there is nothing to wait for: they have ended already, or only `work` ends
-        them.
+        None means that there is nothing to wait for: only `work` ends them.
         """
         return None
 
@@ -66,6 +67,15 @@ class Runner(ABC):
         """Give each slot its row of the buffers; all are built by then."""
         for slot in self.slots:
             slot.attach(buffers, slot.index)
+
+    def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
+        """Change how many operations and constructions may run at the same time."""
+        raise NotImplementedError(f"{type(self).__name__} has no limits")
+
+    @property
+    def blocked(self) -> Sequence[BlockedLoop]:
+        """Where envs have blocked the event loop."""
+        return ()
 
     @abstractmethod
     def forget(self) -> None:
@@ -77,7 +87,7 @@ class Runner(ABC):
         self.collect()
         self.submit(Command.CLOSE, range(len(self.slots)), [None] * len(self.slots))
 
-    def end_closing(self, deadline: float) -> list[str]:
+    def plan_closing(self, deadline: float) -> Plan[list[str]]:
         """Wait until the envs are closed or the deadline is over, then end the runner.
 
         Returns:
@@ -86,26 +96,38 @@ class Runner(ABC):
         problems: list[str] = []
         waiting = {slot.index for slot in self.slots}
         first = min(waiting, default=0)
-        while waiting:
-            self.work(len(waiting), deadline)
-            descriptor = self.arm(1)
-            if descriptor is not None and not wait_readable([descriptor], deadline):
-                break
-            completion = self.collect()
-            if completion is None and self.idle and descriptor is None:
-                break  # the deadline has passed before all had their turn
-            if completion is not None:
-                for position, reply in completion.replies:
-                    if reply.fault is not None and reply.fault.operation == "close":
-                        error = reply.fault.exception
-                        what = f"{type(error).__name__} in close: {error}"
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            while waiting:
+                try:
+                    worked = self.work(len(waiting), deadline)
+                except KeyboardInterrupt as error:
+                    # It has ended the closing of one env; the others are still to be closed.
+                    interrupt, worked = error, True
+                descriptor = self.arm(1)
+                if descriptor is not None and not (yield Wait([descriptor], deadline)):
+                    break
+                completion = self.collect()
+                if completion is None and not worked and descriptor is None:
+                    break  # what is missing was never begun
+                for position, reply in completion.replies if completion is not None else ():
+                    fault = reply.fault
+                    if fault is not None and fault.operation == "close":
+                        raised = fault.exception
+                        what = f"{type(raised).__name__} in close: {text_of(raised)}"
                         problems.append(f"env {first + position} raised {what}")
-                ended = completion.positions
-                waiting -= {first + p for p in (range(len(self.slots)) if ended is None else ended)}
+                    elif reply.value is not CLOSED:
+                        continue  # what the env was doing when we began
+                    waiting.discard(first + position)
+        except BaseException:
+            self.end(0.0)
+            raise
+        busy = {first + position for position in self.end(deadline)}
+        if interrupt is not None:
+            raise interrupt
         return problems + [
-            f"env {first + position} did not answer in time; its thread can't be killed and was "
-            "abandoned"
-            for position in self.end(deadline)
+            f"env {index} did not close in time; {self.abandoned}"
+            for index in sorted(waiting & busy)
         ]
 
     @abstractmethod
@@ -113,7 +135,8 @@ class Runner(ABC):
         """End the runner's threads and forget the slots; idempotent.
 
         Returns:
-            The positions of slots that were still busy at the deadline and had to be abandoned.
+            The positions of slots whose threads were still busy at the deadline and had to be
+            abandoned.
         """
 
 
@@ -122,9 +145,23 @@ def drive(slot: Slot, command: Command, payload: Any) -> None:
     try:
         function: Callable[[Any], Any] | None = slot.begin(command, payload)
         while function is not None:
-            function = slot.finish(function(payload))
+            result = function(payload)
+            if result.__class__ is CoroutineType:
+                result = _refused(result, command)
+            function = slot.finish(result)
     except KeyboardInterrupt as exception:
         slot.fail(exception)
         raise
     except BaseException as exception:
         slot.fail(exception)
+
+
+def _refused(coroutine: CoroutineType[Any, Any, Any], command: Command) -> Any:
+    """A coroutine env on a runner that can't await; its ``close`` has nothing to close."""
+    coroutine.close()
+    if command is not Command.CLOSE:
+        raise TypeError(
+            f"{coroutine.__qualname__} is a coroutine function: expected engine='asyncio' or "
+            "'process+asyncio' for coroutine environments"
+        )
+    return None

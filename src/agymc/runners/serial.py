@@ -4,14 +4,60 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
+from agymc.buffers import Buffers
 from agymc.commands import Command, Completion, Reply
 from agymc.runners.base import Runner, drive
 from agymc.slot import Slot
 
 __all__ = ["SerialRunner"]
+
+
+_ndarray = np.ndarray
+
+
+@dataclass(slots=True)
+class _PlainRows:
+    """The rows of a shard, where observations are one array each and rewards are numbers.
+
+    Attributes:
+        views: The row of each slot.
+        shape: Of an observation.
+        dtype: Of an observation; None where observations are not plain, so that none fits.
+        rewards: The rewards of the pool, by slot index.
+        flags: The terminations and truncations of the shard.
+    """
+
+    views: Sequence[Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    rewards: Any
+    flags: Sequence[Any]
+
+    @classmethod
+    def of(cls, slots: Sequence[Slot], buffers: Buffers) -> _PlainRows:
+        leaf = buffers.observation_layout.array
+        if leaf is None or buffers.rewards.ndim > 1:
+            return cls([None] * len(slots), (), None, None, ())
+        first = slots[0].index
+        rows = slice(first, first + len(slots))
+        return cls(
+            [buffers.observations[0][slot.index, ...] for slot in slots],  # type: ignore[call-overload]
+            leaf.shape,
+            leaf.dtype,
+            buffers.rewards_view,
+            (buffers.terminations[rows], buffers.truncations[rows]),
+        )
+
+    def clear_flags(self) -> None:
+        """A step that ends nothing leaves them as they are here."""
+        for flags in self.flags:
+            flags.fill(False)
 
 
 class SerialRunner(Runner):
@@ -30,28 +76,26 @@ class SerialRunner(Runner):
         self._ended: list[int] = []
         self._all_ended = False
         self._replies: list[tuple[int, Reply]] = []
+        self._plain: _PlainRows | None = None
 
     def submit(self, command: Command, positions: Sequence[int], payloads: Sequence[Any]) -> None:
-        if command is Command.STEP and len(positions) == len(self.slots) and not self._queue:
+        whole = isinstance(positions, range) and len(positions) == len(self.slots)
+        if whole and command is Command.STEP:
             self._steps = payloads
-            if not self._in_order(positions):
-                self._steps = None
-        if self._steps is None:
+        else:
             self._queue.extend(zip([command] * len(positions), positions, payloads, strict=True))
 
-    @staticmethod
-    def _in_order(positions: Sequence[int]) -> bool:
-        return isinstance(positions, range) or all(i == p for i, p in enumerate(positions))
-
-    def work(self, need: int, deadline: float | None) -> None:
+    def work(self, need: int, deadline: float | None) -> bool:
         if self._steps is not None:
             actions, self._steps = self._steps, None
             if need >= len(actions):
                 self._step_all(actions, deadline)
-                return
+                return True
             positions = range(len(actions))
             self._queue.extend(zip([Command.STEP] * len(actions), positions, actions, strict=True))
         queue, ended = self._queue, self._ended
+        if not queue:
+            return False
         while queue:
             command, position, payload = queue.popleft()
             ended.append(position)
@@ -60,7 +104,8 @@ class SerialRunner(Runner):
             finally:
                 self._note(position)
             if len(ended) >= need or (deadline is not None and perf_counter() >= deadline):
-                return
+                break
+        return True
 
     def _run(self, position: int, command: Command, payload: Any) -> None:
         drive(self.slots[position], command, payload)
@@ -71,16 +116,45 @@ class SerialRunner(Runner):
             self._replies.append((position, slot.reply))
             slot.reply = None
 
+    def attach(self, buffers: Buffers) -> None:
+        super().attach(buffers)
+        self._plain = _PlainRows.of(self.slots, buffers)
+
     def _step_all(self, actions: Sequence[Any], deadline: float | None) -> None:
-        """The loop that cheap envs live in: `drive` and `_note`, without their calls."""
+        """The loop that cheap envs live in: `drive` and `_note`, without their calls.
+
+        Most steps of most envs end no episode, have no info, and give an observation that is one
+        array as its space says. There is nothing to decide about such a step: it is written into
+        its row right here. Everything else is for the slot to judge, from the same result.
+        """
         replies = self._replies
-        slots = self.slots
-        slot = slots[0]
-        first = slot.index
+        plain = self._plain
+        assert plain is not None
+        rewards, shape, dtype = plain.rewards, plain.shape, plain.dtype
+        plain.clear_flags()
+        first = self.slots[0].index
+        slot, clean = self.slots[0], False
         try:
-            for slot, action in zip(slots, actions, strict=True):
+            for slot, action, view in zip(self.slots, actions, plain.views, strict=True):
+                if deadline is not None and slot.index > first and perf_counter() >= deadline:
+                    slot = self.slots[slot.index - first - 1]
+                    return
                 try:
-                    function = slot.finish(slot.step_call(action))
+                    result = slot.step_call(action)
+                    try:
+                        observation, reward, terminated, truncated, info = result
+                        if (
+                            not (terminated or truncated or info)
+                            and observation.__class__ is _ndarray
+                            and observation.dtype is dtype
+                            and observation.shape == shape
+                        ):
+                            rewards[slot.index] = reward
+                            view[...] = observation
+                            continue
+                    except Exception:
+                        pass  # whatever it is, the slot says it better
+                    function = slot.finish(result)
                     while function is not None:
                         function = slot.finish(function(action))
                 except KeyboardInterrupt as exception:
@@ -91,16 +165,12 @@ class SerialRunner(Runner):
                 if slot.reply is not None:
                     replies.append((slot.index - first, slot.reply))
                     slot.reply = None
-                if deadline is not None and perf_counter() >= deadline:
-                    break
-            else:
-                self._all_ended = True
-                return
-        except KeyboardInterrupt:
-            self._note(slot.index - first)
-            raise
+            clean = True
         finally:
-            if not self._all_ended:
+            if clean:
+                self._all_ended = True
+            else:
+                self._note(slot.index - first)
                 self._resume_after(slot.index - first, actions)
 
     def _resume_after(self, position: int, actions: Sequence[Any]) -> None:
@@ -121,10 +191,6 @@ class SerialRunner(Runner):
             return None
         self._replies = []
         return completion
-
-    @property
-    def idle(self) -> bool:
-        return self._steps is None and not self._queue
 
     def forget(self) -> None:
         self._queue.clear()

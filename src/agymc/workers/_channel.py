@@ -8,10 +8,12 @@ it: whoever can't send takes in what arrives until it can.
 =======  ========  ===================================================================
 kind     from      body
 =======  ========  ===================================================================
+BOOT     pool      JSON: what `_child` needs; the first frame
 SETUP    pool      pickle of a ShardSpec
-COMMAND  pool      pickle of (command, positions, payloads)
+COMMAND  pool      pickle of (command, positions, pickle of the payloads or None)
 STEP     pool      none: step all slots, the actions are in the shared buffers
 ATTACH   pool      pickle of a BuffersSpec, and the descriptor of the shared buffers
+LIMITS   pool      pickle of (max_in_flight, max_constructing)
 CLOSE    pool      empty: close the envs and end
 DONE     worker    none: all slots have done their STEP and have nothing to say
 REPLIES  worker    positions, then a pickle of their replies
@@ -24,11 +26,12 @@ from __future__ import annotations
 
 import array
 import os
-import select
 import socket
 import struct
 from collections import deque
 from typing import NamedTuple
+
+from agymc.bells import wait_ready
 
 __all__ = ["Channel", "Frame", "Kind"]
 
@@ -36,10 +39,12 @@ __all__ = ["Channel", "Frame", "Kind"]
 class Kind:
     """The kinds of frames."""
 
+    BOOT = b"P"
     SETUP = b"U"
     COMMAND = b"C"
     STEP = b"S"
     ATTACH = b"A"
+    LIMITS = b"L"
     CLOSE = b"Q"
     DONE = b"D"
     REPLIES = b"R"
@@ -54,6 +59,7 @@ _CHUNK = 1 << 18
 _ANCILLARY = socket.CMSG_SPACE(16 * array.array("i").itemsize)
 # A worker that died while we write must not kill us, whatever the user did to SIGPIPE.
 _FLAGS = getattr(socket, "MSG_NOSIGNAL", 0)
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Frame(NamedTuple):
@@ -77,40 +83,63 @@ class Channel:
         self._received = bytearray()
         self._descriptors: deque[int] = deque()
         self._ended = False
+        self._unsent = b""
 
     def fileno(self) -> int:
         """Readable when frames have arrived or the other end is gone."""
         return self._sock.fileno()
 
-    def send(self, kind: bytes, body: bytes = b"", descriptor: int = -1) -> None:
+    def send(
+        self, kind: bytes, body: bytes = b"", descriptor: int = -1, deadline: float | None = None
+    ) -> bool:
         """Send one frame.
+
+        Args:
+            kind: See `Kind`.
+            body: Empty for the kinds that have none.
+            descriptor: Goes along; stays the caller's.
+            deadline: Of `time.perf_counter`; None for no limit.
+
+        Returns:
+            False when the deadline passed before the other end took it all.
 
         Raises:
             ConnectionError: The other end is gone.
         """
         data = kind if kind in _BARE else b"".join((kind, _LENGTH.pack(len(body)), body))
+        if self._unsent:
+            data = self._unsent + data
         view = memoryview(data)
-        while view:
-            try:
-                if descriptor >= 0:
-                    sent = socket.send_fds(self._sock, [view], [descriptor], _FLAGS)
-                    descriptor = -1
-                else:
-                    sent = self._sock.send(view, _FLAGS)
-                view = view[sent:]
-            except BlockingIOError:
-                self._wait_writable()
+        try:
+            while view:
+                try:
+                    if descriptor >= 0:
+                        sent = socket.send_fds(self._sock, [view], [descriptor], _FLAGS)
+                        descriptor = -1
+                    else:
+                        sent = self._sock.send(view, _FLAGS)
+                    view = view[sent:]
+                except BlockingIOError:
+                    if not self._wait_writable(deadline):
+                        break
+        finally:
+            # A frame that was cut short, by Ctrl-C say, goes on with the next: the stream stays
+            # whole. (One that has not begun to go takes its descriptor along, so it is dropped.)
+            self._unsent = bytes(view) if view and descriptor < 0 else b""
+        return not view
 
-    def _wait_writable(self) -> None:
-        reading = [] if self._ended else [self._sock]
-        readable, _, _ = select.select(reading, [self._sock], [])
-        if readable:
+    def _wait_writable(self, deadline: float | None) -> bool:
+        """Take in what arrives until there is room; False when the deadline passed first."""
+        reading = [] if self._ended else [self._sock.fileno()]
+        ready = wait_ready(reading, [self._sock.fileno()], deadline)
+        if reading and reading[0] in ready:
             self._take_in()
+        return bool(ready)
 
     def _take_in(self) -> bool:
         """Read once; False when nothing was there."""
         try:
-            data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, _ANCILLARY)
+            data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, _ANCILLARY, _CLOSE_ON_EXEC)
         except BlockingIOError:
             return False
         except ConnectionError:
@@ -130,10 +159,14 @@ class Channel:
         """Whether the other end is gone; what it had sent before was or will be received."""
         return self._ended
 
-    def receive(self) -> list[Frame]:
-        """The frames that have arrived, perhaps none. Never blocks."""
+    def receive(self, *, everything: bool = False) -> list[Frame]:
+        """The frames that have arrived, perhaps none. Never blocks.
+
+        Args:
+            everything: False may leave some for the next call.
+        """
         while not self._ended and self._take_in():
-            if len(self._received) < _CHUNK:
+            if len(self._received) < _CHUNK and not everything:
                 break
         received = self._received
         if not received:

@@ -23,11 +23,12 @@ if __name__ == "__main__":
 
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.setblocking(True)
-    length = int.from_bytes(read_exactly(connection, 8), "little")
+    length = int.from_bytes(read_exactly(connection, 9)[1:], "little")  # a frame, see _channel
     boot = json.loads(read_exactly(connection, length))
     sys.path[:] = boot["path"]
     sys.argv[:] = boot["argv"]
-    os.chdir(boot["cwd"])
+    if boot["cwd"] is not None:
+        os.chdir(boot["cwd"])
 
     from agymc.workers._serve import serve
 

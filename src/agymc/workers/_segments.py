@@ -10,9 +10,12 @@ import mmap
 import os
 import pickle
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
+
+from agymc.workers._salvage import salvage
 
 __all__ = ["create_segment", "dump", "load", "map_segment"]
 
@@ -68,24 +71,45 @@ def dump(obj: Any) -> tuple[bytes, int]:
         places.append((size, raw.nbytes))
         size += -(-raw.nbytes // _ALIGNMENT) * _ALIGNMENT
     descriptor = create_segment(size)
-    with map_segment(descriptor) as memory:
-        for (start, nbytes), raw in zip(places, buffers, strict=True):
-            memory[start : start + nbytes] = raw
+    try:
+        for (start, _), raw in zip(places, buffers, strict=True):
+            _write(descriptor, raw, start)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return pickle.dumps((places, pickled)), descriptor
 
 
-def load(body: bytes, descriptor: int) -> Any:
+def _write(descriptor: int, data: memoryview, start: int) -> None:
+    # Not into a mapping: each page would be a fault, and be filled with zeros before. That costs
+    # nearly twice as much, and for frames as much as drawing them.
+    while data:
+        count = os.pwrite(descriptor, data, start)
+        data, start = data[count:], start + count
+
+
+def load(body: bytes, descriptor: int) -> tuple[Any, list[Exception]]:
     """What `dump` dumped. Large arrays lie in the segment, which is theirs alone from now on.
 
     Args:
         body: The pickle.
         descriptor: Of the segment, or -1; it is closed.
+
+    Returns:
+        It; and what went wrong, for objects that can't be had: a `Broken` takes their place.
     """
     if descriptor < 0:
-        return pickle.loads(body)
+        return _load(body, ())
     try:
         view = memoryview(map_segment(descriptor))
     finally:
         os.close(descriptor)
     places, pickled = pickle.loads(body)
-    return pickle.loads(pickled, buffers=[view[start : start + size] for start, size in places])
+    return _load(pickled, [view[start : start + size] for start, size in places])
+
+
+def _load(pickled: bytes, buffers: Sequence[memoryview]) -> tuple[Any, list[Exception]]:
+    try:
+        return pickle.loads(pickled, buffers=buffers), []
+    except Exception:
+        return salvage(pickled, buffers)

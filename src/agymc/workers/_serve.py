@@ -8,7 +8,6 @@ import pickle
 import signal
 import socket
 import struct
-import threading
 from time import perf_counter
 from typing import Any
 
@@ -18,17 +17,24 @@ import numpy as np
 from agymc.bells import wait_readable
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion, Fault, Reply
+from agymc.errors import PickleError
+from agymc.pickling import find_unpicklable
 from agymc.runners.base import Runner
+from agymc.waiting import block_on
 from agymc.workers._channel import Channel, Frame, Kind
+from agymc.workers._lifeline import tie_to
 from agymc.workers._segments import dump, map_segment
 from agymc.workers.base import ShardSpec
 
-__all__ = ["pack_replies", "serve", "tie_to", "unpack_positions"]
+__all__ = ["pack_replies", "serve", "unpack_positions"]
 
 # Results are told when this much time (seconds) has passed since the last were: one doorbell for a
 # shard of cheap envs, one for each slow env. Partial batches are wanted soon.
 _FLUSH_WHOLE = 2e-3
 _FLUSH_PARTIAL = 2e-4
+
+_LOOK = 2e-4
+_LOOK_PAYS = 4e-4
 
 _CLOSE_TIMEOUT = 3600.0  # the pool has its own deadline and kills us
 
@@ -52,34 +58,6 @@ def serve(connection: socket.socket, lifeline: int) -> None:
     server.run()
 
 
-def tie_to(lifeline: int) -> None:
-    """Let this process and those that it starts end with the process at the lifeline's other end.
-
-    The lifeline is a pipe on which nothing is ever written. On Linux the kernel itself sends
-    SIGKILL to our process group at its hang-up, so that neither an env that holds the interpreter
-    lock nor one that blocks signals can delay it. (Not PR_SET_PDEATHSIG: that fires when the
-    *thread* that started us ends.) Elsewhere a thread waits for it.
-    """
-    try:
-        import fcntl
-
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
-    except (ImportError, AttributeError, OSError):
-        threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
-        return
-    if wait_readable([lifeline], 0.0):  # it hung up before we asked for the signal
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _end_with(lifeline: int) -> None:
-    with contextlib.suppress(OSError):
-        os.read(lifeline, 1)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
 class _Server:
     def __init__(self, channel: Channel, spec: ShardSpec) -> None:
         self._channel = channel
@@ -90,6 +68,7 @@ class _Server:
         self._buffers: Buffers | None = None
         self._flush_after = _FLUSH_WHOLE
         self._closing = False
+        self._look = False
 
     def run(self) -> None:
         channel, runner = self._channel, self._runner
@@ -98,22 +77,44 @@ class _Server:
                 self.handle(frame)
             if channel.ended:
                 self._closing = True
-            if not runner.idle:
-                runner.work(self._spec.count, perf_counter() + self._flush_after)
+            try:
+                worked = runner.work(self._spec.count, perf_counter() + self._flush_after)
+            except KeyboardInterrupt:  # an env raised it: it is that slot's reply
+                worked = True
             completion = runner.collect()
+            if completion is None and not worked and not self._closing:
+                bell = runner.arm(1)
+                # No bell: there are no threads, or one has ended its operation just now.
+                completion = runner.collect() if bell is None else None
+                if completion is None:
+                    self._wait(bell)
             if completion is not None:
                 self._tell(completion)
-            elif runner.idle and not self._closing:
-                bell = runner.arm(1)
-                if bell is not None:
-                    wait_readable([channel.fileno(), bell], None)
-                elif not runner.concurrency > 1:
-                    wait_readable([channel.fileno()], None)
         runner.begin_closing()
-        problems = runner.end_closing(perf_counter() + _CLOSE_TIMEOUT)
+        try:
+            problems = block_on(runner.plan_closing(perf_counter() + _CLOSE_TIMEOUT))
+        except KeyboardInterrupt as exception:
+            problems = [f"an env raised KeyboardInterrupt in close: {exception}"]
         with contextlib.suppress(ConnectionError):
             channel.send(Kind.BYE, pickle.dumps(problems))
         channel.close()
+
+    def _wait(self, bell: int | None) -> None:
+        """Wait for the pool, or for the bell of envs that run on threads.
+
+        A blocking wait costs about 100 us on an idle virtual CPU, so we look for a while before.
+        Only as long as that has been paying: not when the last wait was longer than the look.
+        """
+        channel = self._channel
+        begin = perf_counter()
+        if self._look and bell is None:
+            until = begin + _LOOK
+            while perf_counter() < until:
+                if wait_readable([channel.fileno()], 0.0):
+                    return
+                os.sched_yield()
+        wait_readable([channel.fileno()] if bell is None else [channel.fileno(), bell], None)
+        self._look = perf_counter() - begin < _LOOK_PAYS
 
     def handle(self, frame: Frame) -> None:
         runner = self._runner
@@ -126,15 +127,22 @@ class _Server:
             actions = buffers.action_layout.elements(buffers.actions, self._rows)
             runner.submit(Command.STEP, everything, actions)
         elif frame.kind == Kind.COMMAND:
-            command, positions, payloads = cloudpickle.loads(frame.body)
+            command, positions, pickled = pickle.loads(frame.body)
             self._flush_after = _FLUSH_WHOLE if positions is None else _FLUSH_PARTIAL
             buffers = self._buffers  # type: ignore[assignment]
             if buffers is not None:
                 self._running[:] = buffers.requested[self._rows]
             chosen = everything if positions is None else positions
-            if payloads is None:
+            if pickled is None:
                 rows = np.asarray(chosen) + self._spec.first
                 payloads = buffers.action_layout.elements(buffers.actions, rows)
+            else:
+                try:
+                    payloads = pickle.loads(pickled)
+                except Exception as error:
+                    fault = Fault(error, transit="was given what can't be received in its process")
+                    self._tell(Completion(list(chosen), [(p, Reply(fault=fault)) for p in chosen]))
+                    return
             runner.submit(command, chosen, payloads)
         elif frame.kind == Kind.ATTACH:
             spec: BuffersSpec = pickle.loads(frame.body)
@@ -143,6 +151,8 @@ class _Server:
             finally:
                 os.close(frame.descriptor)
             runner.attach(self._buffers)
+        elif frame.kind == Kind.LIMITS:
+            runner.set_limits(*pickle.loads(frame.body))
         elif frame.kind == Kind.CLOSE:
             self._closing = True
 
@@ -205,9 +215,9 @@ def _sendable(reply: Reply) -> Reply:
         try:
             cloudpickle.dumps(getattr(reply, name))
         except Exception as error:
-            what = {"info": "its info", "objects": "its observation", "value": "the result"}[name]
-            refusal = TypeError(
-                f"{what} can't be sent from the worker process: {type(error).__name__}: {error}"
-            )
-            return Reply(fault=Fault(refusal, "sending the reply"))
+            what = {"info": "info", "objects": "the observation", "value": "the result"}[name]
+            where = find_unpicklable(getattr(reply, name), what)
+            refusal = PickleError(where or f"{what}: {error}")
+            transit = "gave what can't be sent from its process"
+            return Reply(fault=Fault(refusal, transit=transit))
     return reply

@@ -8,6 +8,7 @@ blocks but `work` and `end_close`, and no method raises what an env raised.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from asyncio import AbstractEventLoop
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion
 from agymc.runners.base import Runner
+from agymc.runners.coroutines import CoroutineRunner
 from agymc.runners.serial import SerialRunner
 from agymc.runners.threads import ThreadRunner
 from agymc.slot import Slot
-from agymc.types import AutoresetMode, ResetSeed
+from agymc.types import AutoresetMode, BlockedLoop, ResetSeed
+from agymc.waiting import Plan
 
 __all__ = ["Death", "ShardSpec", "Worker"]
 
@@ -30,8 +33,11 @@ class ShardSpec:
     Attributes:
         first: The index of the shard's first env in the pool.
         count: The number of its envs.
-        runner: "serial" or "thread".
+        runner: "serial", "thread" or "asyncio".
         threads: For "thread": how many threads; None for one per env.
+        max_in_flight: For "asyncio": how many operations run at the same time, at the most.
+        max_constructing: For "asyncio": the same for constructions.
+        lag_threshold: For "asyncio": how long an env may block the loop before it is told.
         autoreset_mode: See `Slot`.
         reset_seed: See `Slot`.
     """
@@ -40,17 +46,32 @@ class ShardSpec:
     count: int
     runner: str
     threads: int | None
+    max_in_flight: int | None
+    max_constructing: int | None
+    lag_threshold: float | None
     autoreset_mode: AutoresetMode
     reset_seed: ResetSeed | None
 
-    def make_runner(self) -> Runner:
-        """The runner, with its slots, none of which is built."""
+    def make_runner(self, loop: AbstractEventLoop | None = None) -> Runner:
+        """The runner, with its slots, none of which is built.
+
+        Args:
+            loop: For coroutines: the running loop to use; None for one in a thread.
+        """
         slots = [
             Slot(self.first + position, self.autoreset_mode, self.reset_seed)
             for position in range(self.count)
         ]
         if self.runner == "thread":
             return ThreadRunner(slots, self.threads)
+        if self.runner == "asyncio":
+            return CoroutineRunner(
+                slots,
+                loop,
+                max_in_flight=self.max_in_flight,
+                max_constructing=self.max_constructing,
+                lag_threshold=self.lag_threshold,
+            )
         return SerialRunner(slots)
 
 
@@ -61,12 +82,16 @@ class Death:
     Attributes:
         exit_code: The exit code, None when a signal ended it.
         signal: The name of that signal, or None.
+        reason: Why we ended it ourselves, or None.
     """
 
     exit_code: int | None
     signal: str | None
+    reason: str | None = None
 
     def __str__(self) -> str:
+        if self.reason is not None:
+            return f"{self.reason} and was killed"
         return f"killed by {self.signal}" if self.signal else f"exit code {self.exit_code}"
 
 
@@ -109,13 +134,9 @@ class Worker(ABC):
     def collect(self) -> list[Completion]:
         """The operations that have ended since the last call. Sets `death` when there is one."""
 
-    def work(self, need: int, deadline: float | None) -> None:  # noqa: B027 - most need no thread
+    def work(self, need: int, deadline: float | None) -> bool:
         """Lend the calling thread to the envs, where they need it; see `Runner.work`."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing for `work` to do."""
-        return True
+        return False
 
     @abstractmethod
     def arm(self, need: int) -> Sequence[int]:
@@ -123,6 +144,15 @@ class Worker(ABC):
 
         An empty sequence means that there is nothing to wait for: call `collect` or `work`.
         """
+
+    @abstractmethod
+    def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
+        """Change how many coroutines may run at the same time; see `Runner.set_limits`."""
+
+    @property
+    def blocked(self) -> Sequence[BlockedLoop]:
+        """Where envs have blocked an event loop, as far as it is known here."""
+        return ()
 
     def local_envs(self) -> list[Any]:
         """The envs, where they live in the caller's process; else none."""
@@ -139,6 +169,15 @@ class Worker(ABC):
         Returns:
             What went wrong, for a warning.
         """
+
+    def plan_close(self, deadline: float) -> Plan[list[str]]:
+        """Begin to close, and do as much of the waiting as an event loop must do itself.
+
+        `end_close` follows. Gives what went wrong.
+        """
+        self.begin_close()
+        return []
+        yield  # a generator, like those that do wait
 
     @abstractmethod
     def abandon(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,17 +10,24 @@ import numpy as np
 
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion
+from agymc.types import BlockedLoop
+from agymc.waiting import Plan, block_on
 from agymc.workers.base import ShardSpec, Worker
 
 __all__ = ["LocalWorker"]
 
 
 class LocalWorker(Worker):
-    """Hands everything to a runner."""
+    """Hands everything to a runner.
 
-    def __init__(self, spec: ShardSpec) -> None:
+    Args:
+        spec: The shard.
+        loop: For coroutines: the caller's running loop, or None for one in a thread.
+    """
+
+    def __init__(self, spec: ShardSpec, loop: AbstractEventLoop | None = None) -> None:
         super().__init__(spec)
-        self._runner = spec.make_runner()
+        self._runner = spec.make_runner(loop)
         self._everything = range(self.count)
         self._buffers: Buffers | None = None
         self._running = np.zeros(self.count, np.int64)  # the number of each slot's operation
@@ -45,12 +53,8 @@ class LocalWorker(Worker):
             self._running[:] = self._buffers.requested[self._rows]
         self._runner.submit(*order)
 
-    def work(self, need: int, deadline: float | None) -> None:
-        self._runner.work(need, deadline)
-
-    @property
-    def idle(self) -> bool:
-        return self._runner.idle
+    def work(self, need: int, deadline: float | None) -> bool:
+        return self._runner.work(need, deadline)
 
     def arm(self, need: int) -> Sequence[int]:
         descriptor = self._runner.arm(need)
@@ -68,6 +72,13 @@ class LocalWorker(Worker):
                 completed[completion.positions] = self._running[completion.positions]
         return [completion]
 
+    def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
+        self._runner.set_limits(max_in_flight, max_constructing)
+
+    @property
+    def blocked(self) -> Sequence[BlockedLoop]:
+        return self._runner.blocked
+
     def local_envs(self) -> list[Any]:
         return [slot.env for slot in self._runner.slots]
 
@@ -80,7 +91,14 @@ class LocalWorker(Worker):
         if self._closed:
             return []
         self._closed = True
-        return self._runner.end_closing(deadline)
+        return block_on(self._runner.plan_closing(deadline))
+
+    def plan_close(self, deadline: float) -> Plan[list[str]]:
+        self.begin_close()
+        if self._closed:
+            return []
+        self._closed = True
+        return (yield from self._runner.plan_closing(deadline))
 
     def abandon(self) -> None:
         self._closing = self._closed = True

@@ -2,9 +2,9 @@
 
 The process is a plain child, not one of `multiprocessing`: the user's ``__main__`` is not imported
 in it, it inherits no descriptor but its end of a socket and the lifeline, its standard input is
-null, and the protocol shares no descriptor with what envs print. It leads a process group, so that
-a Ctrl-C at the terminal reaches the caller alone, and whatever its envs have started can be ended
-with it.
+null, and the protocol shares no descriptor with what envs print. It leads a session, so that a
+Ctrl-C at the terminal reaches the caller alone, and a process group which it can't leave, so that
+whatever its envs have started can be ended with it.
 
 Data flow of a step::
 
@@ -29,7 +29,6 @@ import signal
 import socket
 import subprocess
 import sys
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -45,26 +44,23 @@ from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
 from agymc.workers import _child
 from agymc.workers._channel import Channel, Frame, Kind
+from agymc.workers._lifeline import Lifeline, above_standard
+from agymc.workers._salvage import find_broken
 from agymc.workers._segments import create_segment, load, map_segment
 from agymc.workers._serve import unpack_positions
 from agymc.workers.base import Death, ShardSpec, Worker
 
 __all__ = ["ProcessWorker", "SharedResources"]
 
+_EXIT_TIMEOUT = 1.0  # seconds for a process that has closed its socket to end
 _REAP_TIMEOUT = 5.0  # seconds for the kernel to end a process after SIGKILL
 
 
 class SharedResources:
-    """What the process workers of one pool share: their lifeline, and the memory of the buffers.
-
-    The lifeline is a pipe whose write end only the caller holds: its hang-up ends all workers, see
-    `agymc.workers._serve.tie_to`. The memory's descriptor is kept for workers that come later.
-    """
+    """The memory of a pool's buffers; its descriptor is kept for workers that come later."""
 
     def __init__(self) -> None:
-        self.lifeline, self._write_end = os.pipe()
         self.segment = -1
-        _let_go_after_fork(self)
 
     def allocate(self, spec: BuffersSpec) -> Buffers:
         """The buffers of the pool, in memory that has no name."""
@@ -72,32 +68,12 @@ class SharedResources:
         return spec.allocate(map_segment(self.segment))
 
     def close(self) -> None:
-        """Cut the lifeline; idempotent."""
-        for descriptor in (self.lifeline, self._write_end, self.segment):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.lifeline = self._write_end = self.segment = -1
+        """Let go of the descriptor; idempotent. What is mapped stays."""
+        if self.segment >= 0:
+            os.close(self.segment)
+        self.segment = -1
 
-
-_held: weakref.WeakSet[SharedResources] = weakref.WeakSet()
-
-
-def _let_go_after_fork(shared: SharedResources) -> None:
-    """A child forked from the caller must not hold the lifeline: it may outlive the caller."""
-    if not _held and hasattr(os, "register_at_fork"):
-        global _registered
-        if not _registered:
-            _registered = True
-            os.register_at_fork(after_in_child=_let_go)
-    _held.add(shared)
-
-
-_registered = False
-
-
-def _let_go() -> None:
-    for shared in list(_held):
-        shared.close()
+    abandon = close
 
 
 class ProcessWorker(Worker):
@@ -115,9 +91,16 @@ class ProcessWorker(Worker):
         self._shared = shared
         self._closing = False
         self._problems: list[str] = []
+        self._pidfd = -1
+        self._told_to_close = False
+        self._said_bye = False
+        setup = _dumps_setup(spec)
+        self._lifeline = Lifeline()
         ours, theirs = socket.socketpair()
-        with theirs:
-            try:
+        theirs = _not_standard(theirs)
+        self._channel = Channel(ours)
+        try:
+            with theirs:
                 self._process = subprocess.Popen(
                     [
                         sys.executable,
@@ -126,26 +109,23 @@ class ProcessWorker(Worker):
                         str(theirs.fileno()),
                     ],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno(), shared.lifeline],
-                    process_group=0,
+                    pass_fds=[theirs.fileno(), self._lifeline.read_end],
+                    start_new_session=True,
                 )
-            except BaseException:
-                ours.close()
-                raise
-        self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
-        boot = json.dumps(
-            {
-                "path": [
-                    str(Path(entry).resolve()) if entry == "" else entry for entry in sys.path
-                ],
-                "argv": [str(argument) for argument in sys.argv],
-                "cwd": os.getcwd(),
-                "lifeline": shared.lifeline,
-            }
-        ).encode()
-        ours.sendall(len(boot).to_bytes(8, "little") + boot)
-        self._channel = Channel(ours)
-        self._send(Kind.SETUP, _dumps(spec, "reset_seed", spec.reset_seed))
+        except BaseException:
+            self._release()
+            raise
+        try:
+            boot = _boot(self._lifeline.read_end)
+            self._lifeline.hand_over()
+            if hasattr(os, "pidfd_open"):
+                self._pidfd = os.pidfd_open(self._process.pid)
+            self._send(Kind.BOOT, boot)
+            self._send(Kind.SETUP, setup)
+        except BaseException:
+            self._kill()
+            self._note_death()
+            raise
 
     @property
     def pid(self) -> int:
@@ -172,16 +152,20 @@ class ProcessWorker(Worker):
             return Kind.STEP, b""
         if command is Command.BUILD:
             assert payloads is not None
-            return Kind.COMMAND, _dumps_env_fns(self.first, payloads)
+            return Kind.COMMAND, _order(command, None, _dumps_env_fns(self.first, payloads))
         if payloads is None and not self._silent_steps:
             assert self._buffers is not None
             chosen = range(self.count) if positions is None else positions
             rows = np.asarray(chosen, np.int64) + self.first
             payloads = self._buffers.action_layout.elements(self._buffers.actions, rows)
-        return Kind.COMMAND, _dumps((command, positions, payloads), "the argument", payloads)
+        pickled = None if payloads is None else _dumps_payloads(command, payloads)
+        return Kind.COMMAND, _order(command, positions, pickled)
 
     def dispatch(self, order: Any) -> None:
         self._send(*order)
+
+    def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
+        self._send(Kind.LIMITS, pickle.dumps((max_in_flight, max_constructing)))
 
     def arm(self, need: int) -> Sequence[int]:
         if self.death is not None:
@@ -195,11 +179,11 @@ class ProcessWorker(Worker):
         ended = self._exited()  # asked before the last read, so that no frame is missed
         completions = [
             completion
-            for frame in self._channel.receive()
+            for frame in self._channel.receive(everything=ended)
             if (completion := self._completion(frame)) is not None
         ]
         if ended or self._channel.ended:
-            self._note_death()
+            self._note_death(_EXIT_TIMEOUT)
         return completions
 
     def _exited(self) -> bool:
@@ -211,30 +195,42 @@ class ProcessWorker(Worker):
         if frame.kind == Kind.DONE:
             return Completion(None, [])
         if frame.kind == Kind.BYE:
+            self._said_bye = True
             self._problems += pickle.loads(frame.body)
             return None
         positions, pickled = unpack_positions(frame.body)
         if not pickled:
             return Completion(positions, [])
         try:
-            replies = [
-                (parts[0], Reply(*parts[1:])) for parts in load(bytes(pickled), frame.descriptor)
-            ]
+            parts, errors = load(bytes(pickled), frame.descriptor)
+            if errors and not find_broken(parts):
+                raise errors[0]  # hidden in an object, so that nobody knows whose it is
+            replies = [(part[0], _reply(part, errors)) for part in parts]
         except Exception as error:
-            # What was sent can't be had here (a class that only the worker can import, say).
             everyone = range(self.count) if positions is None else positions
-            replies = [(p, Reply(fault=Fault(error, "receiving the reply"))) for p in everyone]
+            replies = [(position, _not_received(error)) for position in everyone]
         return Completion(positions, replies)
 
-    def _note_death(self) -> None:
-        """The process is gone or going: wait for it, end what it had started, say how it ended."""
+    def _wait_exit(self, deadline: float) -> bool:
+        """Whether the process has ended by the deadline."""
+        if self._pidfd >= 0:  # does not reap it, so that its id still means it and its group
+            return wait_readable([self._pidfd], deadline)
         try:
-            code = self._process.wait(_REAP_TIMEOUT)
-        except subprocess.TimeoutExpired:  # it closed its socket and goes on
-            self._kill()
-            code = self._process.wait(_REAP_TIMEOUT)
+            self._process.wait(max(0.0, deadline - perf_counter()))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _note_death(self, patience: float = 0.0) -> None:
+        """The process is gone or going: end what it had started, say how it ended.
+
+        Args:
+            patience: Seconds that it gets to end by itself.
+        """
+        exited = self._wait_exit(perf_counter() + patience)
         self._kill()
-        self.death = _death(code)
+        code = self._process.wait(_REAP_TIMEOUT)
+        self.death = Death(None, None, "it closed its connection") if not exited else _death(code)
         self._release()
 
     def _kill(self) -> None:
@@ -244,6 +240,7 @@ class ProcessWorker(Worker):
 
     def _release(self) -> None:
         self._channel.close()
+        self._lifeline.cut()
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
@@ -251,27 +248,40 @@ class ProcessWorker(Worker):
     def begin_close(self) -> None:
         if not self._closing:
             self._closing = True
-            if self.death is None:
-                self._send(Kind.CLOSE)
+            self._told_to_close = self.death is not None or self._tell_to_close(0.0)
+
+    def _tell_to_close(self, deadline: float) -> bool:
+        """False when the worker does not read, and its socket is full."""
+        with contextlib.suppress(ConnectionError):
+            return self._channel.send(Kind.CLOSE, deadline=deadline)
+        return True
 
     def end_close(self, deadline: float) -> list[str]:
         if self.death is None:
-            while not self._channel.ended and wait_readable(self.arm(1), deadline):
-                for frame in self._channel.receive():
-                    if frame.kind in (Kind.BYE, Kind.BIG):
-                        self._completion(frame)
-                if self._exited():
-                    break
-            try:
-                self._process.wait(max(0.0, deadline - perf_counter()))
-            except subprocess.TimeoutExpired:
-                last = self.first + self.count - 1
+            if self._told_to_close or self._tell_to_close(deadline):
+                while not self._channel.ended and wait_readable(self.arm(1), deadline):
+                    exited = self._exited()
+                    for frame in self._channel.receive(everything=exited):
+                        if frame.kind in (Kind.BYE, Kind.BIG):
+                            self._completion(frame)
+                    if exited:
+                        break
+            last = self.first + self.count - 1
+            envs = f"env {self.first}" if self.count == 1 else f"envs {self.first} to {last}"
+            ended = self._wait_exit(deadline)
+            if not ended:
                 self._problems.append(
-                    f"the worker of envs {self.first} to {last} (pid {self.pid}) did not close in "
-                    "time and was killed"
+                    f"the worker process of {envs} (pid {self.pid}) closed its envs and did not "
+                    "end: a thread or process that they had started went on; it was killed"
+                    if self._said_bye
+                    else f"the worker process of {envs} (pid {self.pid}) did not close in time and "
+                    "was killed"
                 )
-                self._kill()
-            self._note_death()
+            self._note_death()  # kills it if need be
+            if ended and not self._said_bye:
+                self._problems.append(
+                    f"the worker process of {envs} died ({self.death}) before its envs were closed"
+                )
         problems, self._problems = self._problems, []
         return problems
 
@@ -280,6 +290,28 @@ class ProcessWorker(Worker):
             self.death = Death(None, None)
             self._process.returncode = 0  # it is our parent's child: not ours to wait for
             self._release()
+
+
+def _not_standard(sock: socket.socket) -> socket.socket:
+    """The socket, at a descriptor above 2: lower ones are given new meanings in a child."""
+    return socket.socket(fileno=above_standard(sock.detach()))
+
+
+def _boot(lifeline: int) -> bytes:
+    """What a worker must know before it can import anything of agymc."""
+    try:
+        cwd = os.getcwd()
+    except OSError:  # somebody has removed it
+        cwd = None
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    return json.dumps(
+        {
+            "path": [str(Path(entry).resolve()) if entry == "" else entry for entry in path],
+            "argv": [str(argument) for argument in sys.argv],
+            "cwd": cwd,
+            "lifeline": lifeline,
+        }
+    ).encode()
 
 
 def _death(code: int) -> Death:
@@ -291,18 +323,61 @@ def _death(code: int) -> Death:
         return Death(None, f"signal {-code}")
 
 
-def _dumps(obj: Any, what: str, part: Any) -> bytes:
-    """Pickle ``obj``; that can fail for ``part`` of it, which error texts call ``what``."""
+def _not_received(error: Exception) -> Reply:
+    """A reply that can't be had here: it holds a class that only the worker can import, say."""
+    return Reply(fault=Fault(error, transit="gave what can't be received from its process"))
+
+
+def _reply(parts: tuple[Any, ...], errors: Sequence[Exception]) -> Reply:
+    broken = find_broken(parts) if errors else None
+    return Reply(*parts[1:]) if broken is None else _not_received(broken.error)
+
+
+def _order(command: Command, positions: Sequence[int] | None, payloads: bytes | None) -> bytes:
+    """The body of a COMMAND. Payloads are a pickle in it: they can fail to be had by themselves."""
+    return pickle.dumps((command, None if positions is None else list(positions), payloads))
+
+
+def _dumps_setup(spec: ShardSpec) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(obj))
+        return bytes(cloudpickle.dumps(spec))
     except Exception as error:
-        where = find_unpicklable(part, what)
-        raise PickleError(f"{what} can't be sent to a worker process: {where}") from error
+        where = find_unpicklable(spec.reset_seed, "reset_seed")
+        raise PickleError(f"reset_seed can't be sent to a worker process: {where}") from error
+
+
+def _dumps_payloads(command: Command, payloads: Sequence[Any]) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(payloads))
+    except Exception as error:
+        for payload in payloads:
+            for what, name, part in _parts_of(command, payload):
+                where = find_unpicklable(part, name)
+                if where is not None:
+                    text = f"{what} can't be sent to a worker process: {where}"
+                    raise PickleError(text) from error
+        raise
+
+
+def _parts_of(command: Command, payload: Any) -> list[tuple[str, str, Any]]:
+    """What the user gave: what to call it, its name in code, and itself."""
+    match command:
+        case Command.CALL:
+            what = f"an argument of {payload[0]!r}"
+            return [(what, "args", payload[1]), (what, "kwargs", payload[2])]
+        case Command.SET:
+            return [(f"the value of {payload[0]!r}", "value", payload[1])]
+        case Command.RESET:
+            return [("the options of reset", "options", payload[1])]
+        case Command.STEP:
+            return [("an action", "action", payload)]
+        case _:
+            return [("an argument", "argument", payload)]
 
 
 def _dumps_env_fns(first: int, env_fns: Sequence[Any]) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((Command.BUILD, None, env_fns)))
+        return bytes(cloudpickle.dumps(env_fns))
     except Exception as error:
         for number, env_fn in enumerate(env_fns):
             where = find_unpicklable(env_fn, f"env_fns[{first + number}]")
