@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -14,13 +15,13 @@ from agymc.arguments import check_call_name, check_env_ids, check_ready_counts, 
 from agymc.batching import ObservationMode, check_observation_mode
 from agymc.commands import Command
 from agymc.engines import EngineOptions, start_pool
-from agymc.errors import BusyError, ClosedError, EnvError
+from agymc.errors import AgymcError, BusyError, ClosedError, ConfigurationError, EnvError
 from agymc.infos import merge
 from agymc.pool import CLOSE_TIMEOUT, IdArray, Pool
 from agymc.rollouts import Episode, Policy, rollout
 from agymc.statistics import Statistics
 from agymc.types import Batch, EnvFn
-from agymc.waiting import Plan, await_on
+from agymc.waiting import Plan, await_on, in_thread
 
 __all__ = ["AioVectorEnv"]
 
@@ -86,7 +87,10 @@ class AioVectorEnv:
         self._env_fns = env_fns
         self._opened: Pool | None = None
         self._closed = False
-        self._waiting: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._waiting: str | None = None  # what somebody waits in
+        self._awaited: asyncio.Future[bool] | None = None  # and for
 
     # ------------------------------------------------------------------ life
 
@@ -108,8 +112,8 @@ class AioVectorEnv:
             raise ClosedError("expected environments that were not closed before")
         if self._opened is not None:
             raise BusyError("these environments are open already", "open")
-        pool = start_pool(self._options, self.num_envs, asyncio.get_running_loop())
-        self._opened = pool
+        self._loop = asyncio.get_running_loop()
+        self._opened = pool = start_pool(self._options, self.num_envs, self._loop)
         try:
             spaces = await self._carry_out(
                 pool.plan_build(self._env_fns, self.observation_mode, "make_async"), "open"
@@ -129,34 +133,80 @@ class AioVectorEnv:
     async def aclose(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close all envs. Idempotent, bounded in time, and not to be stopped by a cancellation.
 
+        Whoever waits for results gets a `ClosedError`.
+
         Args:
             timeout: Seconds that the envs get; then tasks are cancelled, worker processes killed
                 and threads abandoned.
         """
+        here = asyncio.get_running_loop()
+        if self._loop not in (None, here):
+            if self._opened is not None and self._loop.is_running():
+                raise self._wrong_loop()
+            pool, self._opened, self._closed = self._opened, None, True
+            if pool is not None:  # the loop of the envs has ended: do what can be done without it
+                await in_thread(functools.partial(pool.close, timeout))
+            return
         self._closed = True
-        pool, self._opened = self._opened, None
-        if pool is not None:
-            await _see_through(pool.aclose(timeout))
+        if self._opened is not None:
+            pool, self._opened = self._opened, None
+            self._closing = asyncio.ensure_future(self._close(pool, timeout))
+        if self._closing is not None:
+            await _see_through(self._closing)
+
+    async def _close(self, pool: Pool, timeout: float) -> None:
+        while self._waiting is not None:
+            if self._awaited is not None and not self._awaited.done():
+                self._awaited.set_exception(
+                    ClosedError(f"these environments were closed during {self._waiting!r}")
+                )
+            await asyncio.sleep(0)
+        await pool.aclose(timeout)
 
     @property
     def _pool(self) -> Pool:
         if self._opened is None:
             what = "were closed" if self._closed else "are not open yet: use `async with`"
             raise ClosedError(f"expected open environments, these {what}")
+        if asyncio._get_running_loop() is not self._loop:
+            raise self._wrong_loop()
         return self._opened
 
-    async def _carry_out(self, plan: Plan[T], name: str) -> T:
+    def _wrong_loop(self) -> AgymcError:
+        assert self._loop is not None
+        if self._loop.is_closed():
+            return ClosedError(
+                "expected open environments, the event loop that these were opened in has ended"
+            )
+        return ConfigurationError(
+            "expected to be called in the event loop that these environments were opened in"
+        )
+
+    def _check_not_waiting(self, name: str) -> None:
         if self._waiting is not None:
-            plan.close()
             raise BusyError(
                 f"can't {name}: another task is waiting in {self._waiting!r} of these environments",
                 self._waiting,
             )
+
+    async def _carry_out(self, plan: Plan[T], name: str) -> T:
+        self._check_not_waiting(name)
         self._waiting = name
         try:
-            return await await_on(plan)
+            return await await_on(plan, self._watch)
         finally:
-            self._waiting = None
+            self._waiting = self._awaited = None
+
+    def _watch(self, future: asyncio.Future[bool]) -> None:
+        self._awaited = future
+
+    async def _begin(self, name: str) -> Pool:
+        """The pool, once an operation of all envs can begin."""
+        pool = self._pool
+        self._check_not_waiting(name)
+        if pool.ledger.unwanted:
+            await self._carry_out(pool.plan_settle(None), name)
+        return pool
 
     # ------------------------------------------------------------------ whole batches
 
@@ -167,7 +217,7 @@ class AioVectorEnv:
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those of ``options["reset_mask"]``; see `VectorEnv.reset`."""
-        pool = self._pool
+        pool = await self._begin("reset")
         seeds, options, env_ids = spread_reset(seed, options, self.num_envs)
         if env_ids is None:
             pool.discard()
@@ -179,7 +229,7 @@ class AioVectorEnv:
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step all envs; see `VectorEnv.step`."""
-        pool = self._pool
+        pool = await self._begin("step")
         pool.submit_steps(actions, check=self.check_actions)
         infos = await self._receive_all(pool, "step")
         buffers = pool.buffers
@@ -335,9 +385,8 @@ class AioVectorEnv:
         return f"AioVectorEnv(num_envs={self.num_envs}, engine={self.engine!r})"
 
 
-async def _see_through(closing: Coroutine[Any, Any, None]) -> None:
+async def _see_through(task: asyncio.Future[None]) -> None:
     """Await to the end what must not be left half done, and then pass a cancellation on."""
-    task = asyncio.ensure_future(closing)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

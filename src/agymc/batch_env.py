@@ -143,7 +143,7 @@ class BatchEnv:
         if seed is not None:
             self.seed(seed)
         self._settle()
-        self._pool.submit_resets(self._next_seeds, options)
+        self._submit("reset", lambda: self._pool.submit_resets(self._next_seeds, options))
         self._next_seeds = [None] * self.num_envs
         self._receive("reset")
         self._reset_needed = None
@@ -189,7 +189,10 @@ class BatchEnv:
             whole = len(playing) == self.num_envs
             chosen = list(actions) if whole else [actions[int(i)] for i in playing]
             ids = None if whole else playing
-            self._pool.submit_steps(chosen, ids, check=self._check_actions)
+            self._submit(
+                "step",
+                lambda: self._pool.submit_steps(chosen, ids, check=self._check_actions),
+            )
             self._receive("step")
             buffers = self._buffers
             terminations, truncations = buffers.terminations, buffers.truncations
@@ -204,8 +207,18 @@ class BatchEnv:
         rewards = values.tolist() if values.ndim == 1 else list(values)
         return self._observations(), rewards, self._dones.tolist(), infos
 
-    def _receive(self, operation: str) -> None:
+    def _submit(self, operation: str, submit: Callable[[], None]) -> None:
+        try:
+            submit()
+        except KeyboardInterrupt:  # some may have begun
+            self._note_interrupted(operation)
+            raise
+
+    def _note_interrupted(self, operation: str) -> None:
         self._reset_needed = f"{operation}() was interrupted, and its results are lost"
+
+    def _receive(self, operation: str) -> None:
+        self._note_interrupted(operation)
         try:
             self._pool.receive_all(None)
         except EnvError as error:
@@ -219,9 +232,7 @@ class BatchEnv:
         """Wait for what an interrupted call has left in flight, and drop it."""
         ledger = self._pool.ledger
         try:
-            if len(ledger.requests):
-                self._pool.receive_requests(None)
-                ledger.take_replies(None)
+            self._pool.settle()
             if ledger.transitions.flying:
                 self._pool.receive_all(None)
         except EnvError:

@@ -62,11 +62,12 @@ def unite(
         SpaceMismatchError: An env's spaces do not fit; it names the first such env.
     """
     first = reports[0]
-    if first.is_coroutine and not coroutines:
-        raise ConfigurationError(
-            "env 0 is a coroutine environment (its step is `async def`): expected "
-            "engine='asyncio' or 'process+asyncio'"
-        )
+    for index, report in enumerate(reports):
+        if report.is_coroutine and not coroutines:
+            raise ConfigurationError(
+                f"env {index} is a coroutine environment (its step is `async def`): expected "
+                "engine='asyncio' or 'process+asyncio'"
+            )
     single: Space[Any] = mode[1] if isinstance(mode, tuple) else first.observation_space
     reward_shape = _reward_shape(first)
     for index, report in enumerate(reports):

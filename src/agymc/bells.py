@@ -36,7 +36,6 @@ class Bell:
 
     def ring(self) -> None:
         """Make the descriptor readable. Any thread may call it."""
-        self._rung = True
         try:
             if self._sockets:
                 os.write(self._write_fd, b"!")
@@ -44,6 +43,9 @@ class Bell:
                 os.eventfd_write(self._write_fd, 1)
         except BlockingIOError:
             pass  # it is full, so it is readable
+        # Last: were it first, `silence` could take it back before there is anything to read, and
+        # the bell would ring for ever.
+        self._rung = True
 
     def silence(self) -> None:
         """Make the descriptor unreadable again. Only the owner calls it."""
@@ -53,7 +55,7 @@ class Bell:
                 while os.read(self._read_fd, 8) and self._sockets:
                     pass
             except BlockingIOError:
-                pass  # the ring that we saw is still on its way; it will wake us once in vain
+                pass  # the ring was heard already, together with one before it
 
     def close(self) -> None:
         """Free the descriptors; idempotent."""

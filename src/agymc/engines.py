@@ -14,7 +14,7 @@ from agymc.errors import ConfigurationError, UnknownEngineError
 from agymc.pool import Pool
 from agymc.types import AutoresetMode, Fairness, ResetSeed
 from agymc.workers._cpus import available_cpus
-from agymc.workers.base import ShardSpec, Worker
+from agymc.workers.base import ShardSpec, Worker, share_limit
 from agymc.workers.local import LocalWorker
 from agymc.workers.process import ProcessWorker, SharedResources
 
@@ -25,10 +25,10 @@ ENGINES: dict[str, tuple[str, str]] = {
     "thread": ("local", "thread"),
     "process": ("process", "serial"),
     "process+thread": ("process", "thread"),
+    "asyncio": ("local", "asyncio"),
+    "process+asyncio": ("process", "asyncio"),
 }
 """(where, how) of each engine."""
-
-_KNOWN = {**ENGINES, "asyncio": ("local", "asyncio"), "process+asyncio": ("process", "asyncio")}
 
 DEFAULT_ENGINE = "process"
 
@@ -61,11 +61,11 @@ class EngineOptions:
     fairness: Fairness = "arrival"
 
     def __post_init__(self) -> None:
-        if self.engine not in _KNOWN:
+        if self.engine not in ENGINES:
             raise UnknownEngineError(
                 f"expected an engine out of {', '.join(map(repr, ENGINES))}, got {self.engine!r}"
             )
-        where, how = _KNOWN[self.engine]
+        where, how = ENGINES[self.engine]
         _check_count("num_workers", self.num_workers, where == "process", self.engine)
         _check_count("threads", self.threads, how == "thread", self.engine)
         _check_count("max_in_flight", self.max_in_flight, how == "asyncio", self.engine)
@@ -91,7 +91,7 @@ def start_pool(
         num_envs: The number of slots.
         loop: The caller's running loop, for local coroutines; None for one in a thread.
     """
-    where, how = _KNOWN[options.engine]
+    where, how = ENGINES[options.engine]
     workers: list[Worker] = []
     resources: list[Any] = []
     count = 1
@@ -99,15 +99,17 @@ def start_pool(
         limits = [limit for limit in (options.max_in_flight, options.max_constructing) if limit]
         count = min(num_envs, options.num_workers or available_cpus(), *limits)
         resources.append(SharedResources())
+    in_flight = share_limit("max_in_flight", options.max_in_flight, count)
+    constructing = share_limit("max_constructing", options.max_constructing, count)
     try:
-        for first, size in _shards(num_envs, count):
+        for number, (first, size) in enumerate(_shards(num_envs, count)):
             spec = ShardSpec(
                 first,
                 size,
                 how,
                 options.threads,
-                share_limit(options.max_in_flight, count),
-                share_limit(options.max_constructing, count),
+                in_flight[number],
+                constructing[number],
                 options.lag_threshold,
                 options.autoreset_mode,
                 options.reset_seed,
@@ -131,11 +133,6 @@ def start_pool(
         for resource in resources:
             resource.close()
         raise
-
-
-def share_limit(limit: int | None, count: int) -> int | None:
-    """What each of ``count`` workers may do so that all together keep the limit."""
-    return None if limit is None else max(1, limit // count)
 
 
 def _shards(num_envs: int, count: int) -> list[tuple[int, int]]:

@@ -77,6 +77,7 @@ class Ledger:
         steps: (num_envs,) int64, the steps made in it.
         received: (num_envs,) int64, how many transitions were handed out.
         seeds: The seed of each env's last seeded reset.
+        unwanted: The slots that have a request in flight whose result nobody waits for any more.
         buffers: The buffers, once they are laid out.
     """
 
@@ -107,6 +108,7 @@ class Ledger:
         self._over = np.zeros(num_envs, np.bool_)  # the last result ended an episode
         self._any_over = False
         self._only_steps = False  # the last batch was a step of all slots
+        self.unwanted: set[int] = set()
 
     # ------------------------------------------------------------------ before and at the beginning
 
@@ -131,18 +133,20 @@ class Ledger:
                         "expected a reset before the next step, as autoreset is disabled: the "
                         f"episode is over in {listed(self._everything[whole][over])}"
                     )
-        if self.transitions.flying or self.requests.flying or self.transitions.ready:
+        line = self.transitions
+        if line.flying or self.requests.flying or line.ready or self.unwanted:
             busy = np.flatnonzero(self._state[whole] != _IDLE)
             if len(busy):
                 self._raise_busy(command, busy if env_ids is None else env_ids[busy])
 
     def _raise_busy(self, command: Command, ids: IdArray) -> None:
         doing = name_of(self._commands[ids[0]])
-        what = (
-            f"a result of {doing!r} was not received"
-            if self._state[ids[0]] == _READY
-            else f"{doing!r} is in flight"
-        )
+        if int(ids[0]) in self.unwanted:
+            what = f"{doing!r}, which was given up, is still in flight"
+        elif self._state[ids[0]] == _READY:
+            what = f"a result of {doing!r} was not received"
+        else:
+            what = f"{doing!r} is in flight"
         raise BusyError(
             f"can't begin {name_of(command)!r}: {what}, for {listed(ids)}; receive it first", doing
         )
@@ -197,6 +201,10 @@ class Ledger:
                 dropped = {ids[i] for i in np.flatnonzero(stale)}
                 rows = ids = [index for index in ids if index not in dropped]
                 replies = [reply for reply in replies if first + reply[0] not in dropped]
+        if self.unwanted and not self.unwanted.isdisjoint(ids):
+            dropped = self._drop_unwanted(ids)
+            rows = ids = [index for index in ids if index not in dropped]
+            replies = [reply for reply in replies if first + reply[0] not in dropped]
         if not ids:
             return
         self._state[rows] = _READY
@@ -256,6 +264,31 @@ class Ledger:
             self._failed[index] = True
             self._any_failed = True
 
+    def _drop_unwanted(self, ids: Iterable[int]) -> set[int]:
+        """These slots have ended: those of them that nobody waits for are idle."""
+        dropped = self.unwanted.intersection(ids)
+        self.unwanted -= dropped
+        self.stale_replies += len(dropped)
+        self._state[list(dropped)] = _IDLE
+        return dropped
+
+    def drop_requests(self) -> None:
+        """Nobody waits for the requests any more; the slots are busy until they have ended."""
+        line = self.requests
+        self._state[line.ready] = _IDLE
+        for index in line.ready:
+            self._replies.pop(index, None)
+            self._errors.pop(index, None)
+        self.unwanted.update(self.flying(line))
+        line.ready.clear()
+        line.flying = 0
+
+    def is_unwanted(self, env_ids: IdArray | None) -> bool:
+        """Whether one of these slots, None for all, has a request that nobody waits for."""
+        if env_ids is None or not self.unwanted:
+            return bool(self.unwanted)
+        return not self.unwanted.isdisjoint(env_ids.tolist())
+
     def flying_in(self, first: int, count: int) -> list[int]:
         """Which slots of a shard have an operation in flight."""
         return [i for i in range(first, first + count) if self._state[i] == _FLYING]
@@ -265,7 +298,11 @@ class Ledger:
         if not line.flying:
             return []
         ids = self.flying_in(0, self.num_envs)
-        return [index for index in ids if self._line(self._commands[index]) is line]
+        return [
+            index
+            for index in ids
+            if self._line(self._commands[index]) is line and index not in self.unwanted
+        ]
 
     def doing(self, index: int) -> str:
         """The name of the last operation of a slot."""
@@ -273,7 +310,10 @@ class Ledger:
 
     def note_death(self, ids: Iterable[int], error: EnvError) -> None:
         """These slots are gone: the operations that they had in flight end with an error."""
+        dropped = self._drop_unwanted(ids)
         for index in ids:
+            if index in dropped:
+                continue
             self._state[index] = _READY
             self._errors[index] = error
             self._end(self._line(self._commands[index]), [index])

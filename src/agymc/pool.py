@@ -16,7 +16,6 @@ locked. After a fork, the child's copy refuses to work and lets go of its descri
 
 from __future__ import annotations
 
-import asyncio
 import os
 import warnings
 import weakref
@@ -44,8 +43,8 @@ from agymc.ledger import IdArray, Ledger, Line, listed, name_of
 from agymc.spaces import detach
 from agymc.statistics import Statistics
 from agymc.types import AutoresetMode, Batch, EnvFn, Fairness
-from agymc.waiting import Plan, Wait, await_on, block_on
-from agymc.workers.base import Worker
+from agymc.waiting import Plan, Wait, await_on, block_on, in_thread
+from agymc.workers.base import Worker, share_limit
 
 __all__ = ["CLOSE_TIMEOUT", "IdArray", "Pool", "Snapshot"]
 
@@ -113,6 +112,7 @@ class Pool:
         self._finalizer = weakref.finalize(self, _end, self.workers, resources, self._pid)
         self._bounds = np.array([worker.first for worker in self.workers[1:]], np.int64)
         self._dead: list[Worker] = []
+        self._waiting = False  # whether somebody waits for what the workers were armed for
 
     @property
     def buffers(self) -> Buffers:
@@ -147,7 +147,7 @@ class Pool:
     def plan_build(
         self, env_fns: Sequence[EnvFn], mode: ObservationMode, name: str
     ) -> Plan[PoolSpaces]:
-        """The plan of `build`; whoever carries it out closes the pool when it fails."""
+        """The plan of `build`, but that closing after an error is left to who carries it out."""
         self.reports = yield from self.plan_request(Command.BUILD, None, env_fns)
         spaces = unite(self.reports, mode, name, coroutines=self.engine.endswith("asyncio"))
         spec = BuffersSpec(
@@ -236,6 +236,7 @@ class Pool:
         self, command: Command, env_ids: IdArray | None, payloads: Sequence[Any]
     ) -> Plan[list[Any]]:
         """The plan of `request`."""
+        yield from self.plan_settle(env_ids)
         self.submit(command, env_ids, payloads)
         yield from self.plan_receive_requests(None)
         return [reply.value for reply in self.ledger.take_replies(env_ids)]
@@ -252,6 +253,8 @@ class Pool:
 
     def _check(self, command: Command, env_ids: IdArray | None) -> None:
         self.check_open()
+        if self.ledger.unwanted and not self._waiting:  # who waits collects, and is not to miss it
+            self._collect()
         for worker in self._dead:
             last = worker.first + worker.count - 1
             if env_ids is None or ((env_ids >= worker.first) & (env_ids <= last)).any():
@@ -364,13 +367,31 @@ class Pool:
         """The plan of `receive_requests`."""
         self.check_open()
         line = self.ledger.requests
-        yield from self._plan_wait(line, len(line), timeout, barrier=True)
+        try:
+            yield from self._plan_wait(line, len(line), timeout, barrier=True)
+        except RecvTimeoutError:
+            raise
+        except BaseException:  # given up: Ctrl-C, or a cancellation. Nobody can ask for them again
+            self.ledger.drop_requests()
+            raise
         ids = np.array(line.ready, np.int64)
         error = self.ledger.take_errors(line)
         self.ledger.take_requests()
         if error is not None:
             self.ledger.take_replies(ids)
             raise error
+
+    def settle(self) -> None:
+        """Wait until no env does what was asked for in a call that was given up."""
+        block_on(self.plan_settle(None))
+
+    def plan_settle(self, env_ids: IdArray | None) -> Plan[None]:
+        """The plan of `settle`, for some envs; None for all."""
+        while self.ledger.is_unwanted(env_ids):
+            lent = self._lend_thread(1, None)
+            self._collect()
+            if not lent and self.ledger.is_unwanted(env_ids):
+                yield from self._plan_wake(1, None)
 
     def batch(self, env_ids: IdArray, send: Callable[[Any, IdArray], None]) -> Batch:
         """What `receive` handed out, as the caller's own.
@@ -423,12 +444,20 @@ class Pool:
                 if lent:
                     in_time = deadline is None or perf_counter() < deadline
                 else:
-                    in_time = yield Wait(self._arm(missing), deadline)
+                    in_time = yield from self._plan_wake(missing, deadline)
                 continue
             raise RecvTimeoutError(
                 f"expected {need} results within {timeout} s, got {len(line.ready)}; waiting for "
                 f"{listed(self.ledger.flying(line))}. Nothing is lost: receive again"
             )
+
+    def _plan_wake(self, missing: int, deadline: float | None) -> Plan[bool]:
+        """Wait until so many operations can have ended; False when the deadline passed first."""
+        self._waiting = True
+        try:
+            return (yield Wait(self._arm(missing), deadline))
+        finally:
+            self._waiting = False
 
     def _lend_thread(self, missing: int, deadline: float | None) -> bool:
         """Run envs that live in this thread; False when there are none with work to do."""
@@ -440,7 +469,8 @@ class Pool:
 
     def _arm(self, missing: int) -> list[int]:
         """Descriptors that are readable when something may have happened."""
-        flying = self.ledger.transitions.flying + self.ledger.requests.flying
+        ledger = self.ledger
+        flying = ledger.transitions.flying + ledger.requests.flying + len(ledger.unwanted)
         descriptors: list[int] = []
         for worker in self.workers:
             if worker.death is not None:
@@ -496,14 +526,20 @@ class Pool:
         )
 
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
-        """Change how many coroutines may run at the same time, in all workers together."""
+        """Change how many coroutines may run at the same time, in all workers together.
+
+        Raises:
+            ConfigurationError: A limit is less than the number of workers.
+        """
         self.check_open()
         count = len(self.workers)
-        for worker in self.workers:
-            worker.set_limits(
-                None if max_in_flight is None else max(1, max_in_flight // count),
-                None if max_constructing is None else max(1, max_constructing // count),
-            )
+        shares = zip(
+            share_limit("max_in_flight", max_in_flight, count),
+            share_limit("max_constructing", max_constructing, count),
+            strict=True,
+        )
+        for worker, (operations, constructions) in zip(self.workers, shares, strict=True):
+            worker.set_limits(operations, constructions)
 
     def snapshot(self, env_ids: IdArray | None) -> list[Snapshot]:
         """The state of these envs, see `Snapshot`."""
@@ -580,17 +616,19 @@ class Pool:
             return
         deadline = perf_counter() + timeout
         problems: list[str] = []
-        for worker in self.workers:
-            problems += await await_on(worker.plan_close(deadline))
-        detached = self._finalizer.detach()
-        if detached is not None:
-            workers, resources, pid = detached[2]
-            left = max(0.0, deadline - perf_counter())
-            try:
-                problems += await asyncio.to_thread(_end, workers, resources, pid, left)
-            finally:
-                if self.ledger.buffers is not None:
-                    self.ledger.buffers.release()
+        try:
+            for worker in self.workers:
+                problems += await await_on(worker.plan_close(deadline))
+        finally:
+            detached = self._finalizer.detach()
+            if detached is not None:
+                workers, resources, pid = detached[2]
+                left = max(0.0, deadline - perf_counter())
+                try:
+                    problems += await in_thread(lambda: _end(workers, resources, pid, left))
+                finally:
+                    if self.ledger.buffers is not None:
+                        self.ledger.buffers.release()
         for problem in problems:
             warnings.warn(f"agymc: {problem}", RuntimeWarning, stacklevel=2)
 

@@ -34,6 +34,7 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
 from agymc.adapters.classic import adapt, is_coroutine_env
+from agymc.adapters.lazy_pygame import load_surfarray
 from agymc.buffers import Buffers
 from agymc.commands import CLOSED, Command, EnvReport, Fault, Reply
 from agymc.snapshots import load_env, save_env
@@ -259,6 +260,7 @@ class Slot:
 
     def _finish_build(self, env: Any) -> None:
         self.env = env = adapt(env)
+        load_surfarray(env)
         self.step_call = env.step
         self._finish_value(
             EnvReport(

@@ -318,7 +318,7 @@ class Layout:
                     (number, self._batched_leaf(leaf, part, count, env_ids, check, unused))
                 )
                 continue
-            part = [detach(value) for value in part]  # the caller may change it after the call
+            part = list(part)  # not copied here: `elements` does
             _check_length(part, count, leaf.path)
             for i, value in enumerate(part):
                 if check and not leaf.contains(value) and (unused is None or not unused[i]):
@@ -419,6 +419,9 @@ def cast(
         result = array.astype(dtype)
     if dtype.kind == "f" and array.dtype.kind == "f":
         exact = bool((np.isfinite(result) == np.isfinite(array)).all())
+    elif dtype.kind == "f" and array.dtype.kind in "iu":
+        with np.errstate(all="ignore"):  # beyond 2**53 there are integers that float64 lacks
+            exact = bool((result.astype(array.dtype) == array).all())
     else:
         exact = np.can_cast(array.dtype, dtype, "safe") or bool((result == array).all())
     if not exact:
@@ -436,20 +439,23 @@ def any_true(mask: NDArray[np.bool_]) -> bool:
 def detach(value: Any) -> Any:
     """A copy of ``value`` that shares no array, list, dict, set or tuple with the original.
 
-    Other objects are shared, unless they can be copied by `copy.copy` of their containers only.
+    Other objects are shared. So are instances of subclasses of these that can't be deep-copied.
     """
-    match value:
-        case np.ndarray():
-            return copy.deepcopy(value) if value.dtype.hasobject else value.copy()
-        case dict():
-            return {key: detach(part) for key, part in value.items()}
-        case list() | set() | frozenset():
-            return type(value)(detach(part) for part in value)
-        case tuple():
-            parts = [detach(part) for part in value]
-            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        case _:
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if kind is dict:
+        return {key: detach(part) for key, part in value.items()}
+    if kind is list or kind is set or kind is frozenset or kind is tuple:
+        return kind(map(detach, value))
+    if isinstance(value, tuple) and hasattr(kind, "_make"):  # a named tuple
+        return kind._make(map(detach, value))
+    if isinstance(value, np.ndarray | dict | list | set | frozenset | tuple):
+        try:
+            return copy.deepcopy(value)
+        except Exception:
             return value
+    return value
 
 
 def _check_length(part: Any, count: int, path: _Path) -> None:

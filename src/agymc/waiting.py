@@ -8,13 +8,16 @@ the call. `block_on` carries out a plan by blocking in one `poll`; `await_on` by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from agymc.bells import wait_readable
 
-__all__ = ["Plan", "Wait", "await_on", "block_on"]
+__all__ = ["Plan", "Wait", "await_on", "block_on", "in_thread"]
+
+_LOOK_UP = 1.0  # seconds
 
 T = TypeVar("T")
 
@@ -41,28 +44,43 @@ def block_on(plan: Plan[T]) -> T:
         wait = next(plan)
         while True:
             descriptors, deadline = wait
-            wait = plan.send(not descriptors or wait_readable(descriptors, deadline))
+            wait = plan.send(not descriptors or _wait(descriptors, deadline))
     except StopIteration as end:
         result: T = end.value
         return result
-    except BaseException:
-        # Ctrl-C in the wait: what the plan does then (a pool that is being built closes) is done
-        # now, not when the traceback, which holds the plan, is dropped.
+    finally:
         plan.close()
-        raise
 
 
-async def await_on(plan: Plan[T]) -> T:
+def _wait(descriptors: Sequence[int], deadline: float | None) -> bool:
+    """`wait_readable`, looking up now and then.
+
+    A signal that comes right before the system call begins does not interrupt it, so its handler
+    would have to wait for the envs: a Ctrl-C without effect.
+    """
+    while True:
+        soon = perf_counter() + _LOOK_UP
+        if deadline is not None and deadline <= soon:
+            return wait_readable(descriptors, deadline)
+        if wait_readable(descriptors, soon):
+            return True
+
+
+async def await_on(plan: Plan[T], watch: Callable[[asyncio.Future[bool]], None] | None = None) -> T:
     """Carry out a plan, letting other tasks run where it waits.
 
     Cancelling it cancels the wait, and nothing else: what the plan waited for stays to be had.
+
+    Args:
+        plan: The plan.
+        watch: Is told each future that is awaited; an exception set on it ends the waiting.
     """
     try:
         wait = next(plan)
         while True:
             descriptors, deadline = wait
             if descriptors:
-                in_time = await _readable(descriptors, deadline)
+                in_time = await _readable(descriptors, deadline, watch)
             else:
                 await asyncio.sleep(0)  # envs run in this thread: let others have a turn
                 in_time = True
@@ -74,10 +92,16 @@ async def await_on(plan: Plan[T]) -> T:
         plan.close()
 
 
-async def _readable(descriptors: Sequence[int], deadline: float | None) -> bool:
+async def _readable(
+    descriptors: Sequence[int],
+    deadline: float | None,
+    watch: Callable[[asyncio.Future[bool]], None] | None,
+) -> bool:
     """Await a descriptor to be readable, or the deadline; False for the deadline."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[bool] = loop.create_future()
+    if watch is not None:
+        watch(future)
 
     def answer(in_time: bool) -> None:
         if not future.done():
@@ -95,3 +119,35 @@ async def _readable(descriptors: Sequence[int], deadline: float | None) -> bool:
             timer.cancel()
         for descriptor in descriptors:
             loop.remove_reader(descriptor)
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Await a function that blocks, in a thread that is its own.
+
+    `asyncio.to_thread` waits until one of a few threads is free, which other blocking functions may
+    hold for ever, and leaves its thread behind.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def tell(setter: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            setter(value)
+
+    def run() -> None:
+        setter: Callable[[Any], None] = future.set_result
+        value: Any
+        try:
+            value = function()
+        except BaseException as error:
+            setter, value = future.set_exception, error
+        try:
+            loop.call_soon_threadsafe(tell, setter, value)
+        except RuntimeError:
+            pass  # the loop was closed: nobody waits any more
+
+    thread = threading.Thread(target=run, name="agymc-closing", daemon=True)
+    thread.start()
+    result = await future
+    thread.join()
+    return result

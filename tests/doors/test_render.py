@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import subprocess
 import sys
 import warnings
 from typing import Any
@@ -340,3 +341,26 @@ def test_without_pygame(monkeypatch):
             "pip install 'agymc[render]'"
         )
         envs.step([0])
+
+
+def test_pygame_is_whole_before_many_threads_draw():
+    """Its lazy module is not safe for threads; see `agymc.adapters.lazy_pygame`."""
+    pytest.importorskip("pygame")
+    code = """
+import sys, types
+import gymnasium
+import agymc
+assert "pygame" not in sys.modules
+for source in ("CartPole-v1", lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")):
+    with agymc.make(source, 16, engine="thread") as envs:
+        assert type(sys.modules["pygame.surfarray"]) is types.ModuleType
+        envs.reset()
+        envs.render("rgb_array")
+with agymc.make("CartPole-v1", 16, engine="process+thread", num_workers=1) as envs:
+    envs.reset()
+    envs.render("rgb_array")
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=50
+    )
+    assert (run.stdout, run.stderr, run.returncode) == ("", "", 0)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.envs import Awaited, Gate
 
 import agymc
-from tests.support.envs import Awaited, Gate
 
 MODES = tuple(agymc.AutoresetMode)
 
@@ -39,12 +39,6 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=list(_variants()))
 def variant(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Arguments of `agymc.make_vec`: an engine, with its numbers of workers and threads."""
-    return request.param
-
-
-@pytest.fixture(params=[name for name, pair in agymc.ENGINES.items() if pair[0] == "process"])
-def process_engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine whose envs live in other processes."""
     return request.param
 
 

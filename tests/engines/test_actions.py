@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.support.envs import Continuous, Counting, Sampling
 
 import agymc
 from agymc import ActionError, AutoresetMode, BatchLengthError, NotABatchError
-from tests.support.envs import Continuous, Counting, Sampling
 
 MakeVec = Callable[..., agymc.VectorEnv]
 

@@ -12,12 +12,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-
-import agymc
-from agymc import AutoresetMode, BadDataError, EnvError, ResetNeededError
 from tests.engines.conftest import MODES
 from tests.support.envs import Counting, Failing, Multi, Reusing
 from tests.support.reference import ReferenceLoop, assert_identical, assert_reset, assert_step
+
+import agymc
+from agymc import AutoresetMode, BadDataError, EnvError, ResetNeededError
 
 MakeVec = Callable[..., agymc.VectorEnv]
 each_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -123,7 +123,7 @@ def test_disabled_refuses_to_step_on(make_vec: MakeVec) -> None:
 def test_before_the_first_reset(make_vec: MakeVec, mode: AutoresetMode) -> None:
     """An env made by id says itself that it must be reset, as it does alone."""
     envs = make_vec("CartPole-v1", 2, autoreset_mode=mode)
-    with pytest.raises(EnvError, match="env 0 raised ResetNeeded in step: Cannot call env.step"):
+    with pytest.raises(EnvError, match="env 0 raised ResetNeeded in step: Cannot call"):
         envs.step([0, 0])
     with pytest.raises(ResetNeededError, match="expected a reset before the next step"):
         envs.send([0, 0])
@@ -380,7 +380,7 @@ def test_case_05_reset_mask(make_vec: MakeVec, mode: AutoresetMode) -> None:
     assert list(options) == ["reset_mask", "level"]
     assert options["reset_mask"] is mask
     resets = envs.get_attr("resets")
-    assert [calls[-1] for calls in resets][0] == (10, {"level": 3})
+    assert resets[0][-1] == (10, {"level": 3})
     assert [len(calls) for calls in resets] == [len(env.resets) for env in loop.envs]
     if mode is not AutoresetMode.DISABLED:
         for _ in range(6):
@@ -423,10 +423,8 @@ def test_a_reset_mask_ends_the_wait_for_an_autoreset(make_vec: MakeVec, where: s
     assert envs.get_attr("seen")[index] == [0, 3]
 
 
-@each_mode
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_an_error_in_an_autoreset(make_vec: MakeVec, mode: AutoresetMode) -> None:
-    if mode is AutoresetMode.DISABLED:
-        pytest.skip("there is none in this mode")
     envs = make_vec(
         [partial(Counting, length=9), partial(Failing, ("reset", 2), length=1)],
         autoreset_mode=mode,

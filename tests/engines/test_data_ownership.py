@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.support.envs import Counting, Reusing, Telling
+from tests.support.reference import ReferenceLoop, assert_identical, assert_step
 
 import agymc
 from agymc import AutoresetMode
-from tests.support.envs import Counting, Reusing, Telling
-from tests.support.reference import ReferenceLoop, assert_identical, assert_step
 
 MakeVec = Callable[..., agymc.VectorEnv]
 
@@ -116,6 +116,9 @@ class ReusingObjects(Counting):
         self.graph.nodes[:] = self.calls
         return {"stack": self.stack, "graph": self.graph}
 
+    def scribble(self):
+        self.stack[:] = 99
+
     def step(self, action):
         result = super().step(action.copy())
         action += 1  # an env may do so with what it was given
@@ -131,8 +134,9 @@ def test_objects_are_own_copies_too(make_vec: MakeVec) -> None:
     for number, observations in enumerate([first, second], start=1):
         assert [stack.tolist() for stack in observations["stack"]] == [[[number]] * 2] * 2
         assert [graph.nodes.tolist() for graph in observations["graph"]] == [[[number]] * 2] * 2
-    # Nor is the memory shared the other way.
+    # Nor is the memory shared the other way, and an env may go on with its own.
     second["stack"][1][:] = 77
+    envs.call("scribble")
     third, _ = envs.reset(options={"reset_mask": np.array([True, False])})
     assert third["stack"][1].tolist() == [[2], [2]]
     assert third["stack"][0].tolist() == [[3], [3]]

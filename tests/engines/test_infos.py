@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.support.envs import Counting, Reusing, Telling
+from tests.support.reference import assert_identical
 
 import agymc
 from agymc import AutoresetMode
-from tests.support.envs import Counting, Reusing, Telling
-from tests.support.reference import assert_identical
 
 MakeVec = Callable[..., agymc.VectorEnv]
 
@@ -260,9 +260,7 @@ class Masked(Counting):
 def test_reused_infos_are_the_callers_own(make_vec: MakeVec, mode: AutoresetMode) -> None:
     """Cases 1 and 6, for infos: an env fills the same dict and arrays again and again."""
     envs = make_vec(partial(Reusing, length=2), 2, autoreset_mode=mode)
-    kept = [envs.reset()[1]]
-    for _ in range(2):
-        kept.append(envs.step([0, 0])[4])
+    kept = [envs.reset()[1], *(envs.step([0, 0])[4] for _ in range(2))]
     said = kept[2]["final_info"] if mode is AutoresetMode.SAME_STEP else kept[2]
     for number, infos in enumerate([kept[0], kept[1], said], start=1):
         assert infos["array"].tolist() == [[number, number]] * 2

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.envs import Continuous, Counting, Failing, Gate, Gated
+from tests.support.reference import ReferenceLoop, assert_identical, assert_step, stacked_infos
 
 import agymc
 from agymc import (
@@ -23,8 +25,6 @@ from agymc import (
     RecvTimeoutError,
     ResetNeededError,
 )
-from tests.support.envs import Continuous, Counting, Failing, Gate, Gated
-from tests.support.reference import ReferenceLoop, assert_identical, assert_step, stacked_infos
 
 MakeVec = Callable[..., agymc.VectorEnv]
 MakeGates = Callable[[int], list[Gate]]
@@ -157,6 +157,27 @@ def test_min_and_max_ready(variant: dict[str, Any], open_vec: MakeVec) -> None:
             envs.recv(min_ready, max_ready)
 
 
+def test_serial_runs_no_more_than_is_waited_for(open_vec: MakeVec) -> None:
+    ran: list[int] = []
+    envs = open_vec([partial(Noting, ran, i) for i in range(4)], engine="serial")
+    envs.reset()
+    envs.send([0, 0, 0], [2, 0, 3])
+    assert ran == []
+    for count in (1, 2, 3):
+        assert ids_of(envs.recv(min_ready=1)) == [[2, 0, 3][count - 1]]
+        assert ran == [2, 0, 3][:count]
+
+
+class Noting(Counting):
+    def __init__(self, ran: list[int], index: int) -> None:
+        super().__init__()
+        self.ran, self.index = ran, index
+
+    def step(self, action):
+        self.ran.append(self.index)
+        return super().step(action)
+
+
 def test_wrong_numbers(make_vec: MakeVec) -> None:
     envs = make_vec(Counting, 2)
     envs.send_reset()
@@ -267,7 +288,7 @@ def test_case_38_a_timeout_bounds_the_call_and_loses_nothing(
             envs.recv(timeout=0.05)
     assert ids_of(envs.recv(min_ready=1)) == [1]
     with pytest.raises(
-        RecvTimeoutError, match="expected 2 results within 0.05 s, got 0; waiting for envs 0 and 2"
+        RecvTimeoutError, match=r"expected 2 results within 0.05 s, got 0; waiting for envs 0 and 2"
     ):
         envs.recv(min_ready=2, timeout=0.05)
     with pytest.raises(TimeoutError):  # Python's own, and multiprocessing's, for Gymnasium's sake
@@ -406,7 +427,7 @@ def test_a_result_that_was_not_received_keeps_its_env_busy(make_vec: MakeVec) ->
     received = ids_of(envs.recv(max_ready=1))
     envs.send([3], received)
     left = [index for index in range(3) if index not in received]
-    with pytest.raises(BusyError, match="'step' (is in flight|was not received), for env"):
+    with pytest.raises(BusyError, match=r"'step' (is in flight|was not received), for env"):
         envs.send([0], left[:1])
     with pytest.raises(BusyError):
         envs.step([0, 0, 0])
@@ -436,6 +457,19 @@ def test_mixed_with_whole_batches(make_vec: MakeVec) -> None:
                 assert_identical(batch.observations[row], expected.observations[index])
                 assert batch.steps[row] == expected.steps[index]
     assert envs.get_attr("count") == tuple(loop.now.steps)
+
+
+def test_a_masked_reset_beside_what_is_in_flight(make_vec: MakeVec) -> None:
+    """It gives the observations of all envs, so none of them may be in the making."""
+    envs = make_vec(partial(Counting, length=99), 3)
+    envs.reset()
+    envs.send([1], [2])
+    options = {"reset_mask": np.array([True, False, False])}
+    with pytest.raises(BusyError, match="can't reset: env 2 busy; receive the results first"):
+        envs.reset(options=options)
+    assert ids_of(envs.recv()) == [2]
+    observations, _ = envs.reset(options=options)
+    assert observations[:, :2].tolist() == [[1, 0], [0, 0], [0, 1]]
 
 
 def test_steps_and_resets_in_one_batch(make_vec: MakeVec) -> None:

@@ -12,12 +12,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils import EzPickle
-
-import agymc
-from agymc import AutoresetMode, ConfigurationError, SnapshotError
 from tests.engines.conftest import MODES
 from tests.support.envs import Counting
 from tests.support.reference import assert_identical
+
+import agymc
+from agymc import AutoresetMode, ConfigurationError, SnapshotError
 
 MakeVec = Callable[..., agymc.VectorEnv]
 
@@ -133,6 +133,19 @@ def test_observations_after_restore(make_vec: MakeVec) -> None:
     envs.restore(saved, [1])
     observations, _ = envs.reset(options={"reset_mask": np.array([True, False])})
     assert observations[:, 1].tolist() == [0.0, 1.0]
+
+
+def test_the_number_of_the_episode_is_restored(make_vec: MakeVec) -> None:
+    """With it the seeds that `reset_seed` gives."""
+    envs = make_vec(partial(Counting, length=1), 2, reset_seed=lambda index, episode: episode)
+    envs.reset(seed=0)
+    saved = envs.snapshot()
+    for _ in range(7):
+        envs.step([0, 0])
+    envs.restore(saved)
+    envs.step([0, 0])
+    envs.step([0, 0])
+    assert [calls[-1][0] for calls in envs.get_attr("resets")] == [1, 1]
 
 
 def test_wrappers_are_part_of_the_state(make_vec: MakeVec) -> None:

@@ -1,4 +1,4 @@
-"""Every space, as that of observations and as that of actions, lies in a batch as Gymnasium has it."""
+"""Every space, of observations and of actions, lies in a batch as Gymnasium has it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
-
-import agymc
-from agymc import AutoresetMode, SpaceMismatchError
 from tests.engines.conftest import MODES
 from tests.support.envs import Sampling, fingerprint
 from tests.support.reference import assert_identical
+
+import agymc
+from agymc import AutoresetMode, SpaceMismatchError
 
 MakeVec = Callable[..., agymc.VectorEnv]
 
@@ -203,7 +203,7 @@ def test_action_spaces_that_differ(make_vec: MakeVec) -> None:
 
 def test_modes_that_do_not_exist(make_vec: MakeVec) -> None:
     functions = [partial(Sampling, deepcopy(BOX), spaces.Discrete(2))]
-    with pytest.raises(ValueError, match="expected: 'same' or 'different'.*actual got equal"):
+    with pytest.raises(ValueError, match=r"expected: 'same' or 'different'.*actual got equal"):
         make_vec(functions, observation_mode="equal")
     with pytest.raises(TypeError, match="both elements of observation_mode to be spaces"):
         make_vec(functions, observation_mode=(BOX, "box"))

@@ -11,9 +11,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import DependencyNotInstalled
-
-import agymc
-from agymc import AutoresetMode
 from tests.engines.conftest import MODES
 from tests.support.reference import (
     Expected,
@@ -22,6 +19,9 @@ from tests.support.reference import (
     assert_step,
     stacked,
 )
+
+import agymc
+from agymc import AutoresetMode
 
 GYMNASIUM_IDS = sorted(
     spec.id

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
-
-import agymc
-from agymc import AutoresetMode
 from tests.engines.conftest import MODES
 from tests.support.envs import Counting
 from tests.support.reference import assert_identical
+
+import agymc
+from agymc import AutoresetMode
 
 MakeVec = Callable[..., agymc.VectorEnv]
 

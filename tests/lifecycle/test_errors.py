@@ -87,7 +87,7 @@ def test_several_functions_that_raise(engine):
         agymc.make_vec(env_fns, engine=engine)
     assert str(caught.value) == (
         f"env 0 raised LookupError in construction: no level 0 (engine '{engine}', seed None); "
-        "env 1 and 2 failed too, see `others`"
+        "envs 1 and 2 failed too, see `others`"
     )
     assert [other.env_id for other in caught.value.others] == [1, 2]
     assert [str(other.__cause__) for other in caught.value.others] == ["no level 1", "no level 2"]
@@ -480,7 +480,7 @@ def test_arguments_that_cannot_be_received(envs, engine):
         envs.call("act", _Treacherous())
     assert str(caught.value) == (
         "env 0 was given what can't be received in its process, in call: RuntimeError: I won't be "
-        f"unpickled (engine '{engine}', seed 1); env 1 and 2 failed too, see `others`"
+        f"unpickled (engine '{engine}', seed 1); envs 1 and 2 failed too, see `others`"
     )
     assert envs.call("act", 1) == ((1,),) * 3
 

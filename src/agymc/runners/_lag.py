@@ -8,11 +8,13 @@ life; if none comes in time, it looks at which env's task is running, and at its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 
 from agymc.types import BlockedLoop, BlockedLoopWarning
@@ -61,7 +63,7 @@ class LagMonitor:
         self._active.clear()
 
     def stop(self) -> None:
-        """End the thread; idempotent. It notices within the threshold."""
+        """End the thread; idempotent. It notices soon, whatever it is doing."""
         self._ended = True
         self._active.set()
         self._beat.set()
@@ -71,47 +73,66 @@ class LagMonitor:
     def _watch(self) -> None:
         while True:
             self._active.wait()
-            if self._ended:
+            if self._expired(0.0):
                 return
-            self._beat.clear()
             try:
                 self._loop.call_soon_threadsafe(self._beat.set)
             except RuntimeError:  # the loop is closed
                 return
             if not self._beat.wait(self._threshold / 2):
                 self._look()
-            elif not self._ended:
-                # In time. Ask again after a while, for as long as something is in flight.
-                self._beat.clear()
-                self._beat.wait(self._threshold)
+            elif self._expired(self._threshold):
+                return
+            # In time. Ask again after a while, for as long as something is in flight.
+
+    def _expired(self, seconds: float) -> bool:
+        """Sleep for so long, unless `stop` comes first; whether it came."""
+        self._beat.clear()  # first: `stop` sets it after it has set `_ended`
+        if not self._ended and seconds:
+            self._beat.wait(seconds)
+            self._beat.clear()
+        return self._ended
 
     def _look(self) -> None:
         """The loop is late. Is it one task that holds it, or are there just many of them?"""
         suspect: asyncio.Task[object] | None = None
         since = perf_counter()
-        stack = ""
-        env_id: int | None = None
+        number: int | None = None  # of what was found
         while not self._beat.wait(self._threshold / 10) and not self._ended:
             task = asyncio.current_task(self._loop)
             if task is None or task is not suspect:
-                if stack:
+                if number is not None:
                     break
                 suspect, since = task, perf_counter()
-            elif not stack and perf_counter() - since >= self._threshold:
-                frame = sys._current_frames().get(self._loop_thread)
-                stack = "" if frame is None else "".join(traceback.format_stack(frame))
-                del frame
+            elif number is None and perf_counter() - since >= self._threshold:
                 env_id = self._env_of(suspect)
-        if env_id is not None and not self._ended:
-            self._tell(BlockedLoop(env_id, perf_counter() - since, stack))
+                frame = sys._current_frames().get(self._loop_thread)
+                if env_id is None or frame is None:
+                    continue
+                stack = "".join(traceback.format_stack(frame))
+                del frame
+                # Now, as it may go on for ever.
+                number = self._tell(BlockedLoop(env_id, perf_counter() - since, stack))
+        if number is not None:
+            self.found[number] = replace(self.found[number], seconds=perf_counter() - since)
 
-    def _tell(self, blocked: BlockedLoop) -> None:
-        if all(known.env_id != blocked.env_id for known in self.found):
-            warnings.warn(
-                f"env {blocked.env_id} blocked the event loop for {blocked.seconds:.2f} s, and "
-                "with it every env there: `await` instead, or use engine='thread'. It was here:\n"
-                f"{blocked.stack}",
-                BlockedLoopWarning,
-                stacklevel=1,
-            )
+    def _tell(self, blocked: BlockedLoop) -> int:
+        known = any(other.env_id == blocked.env_id for other in self.found)
         self.found.append(blocked)
+        if not known:
+            try:
+                warnings.warn(
+                    f"env {blocked.env_id} blocks the event loop, for {blocked.seconds:.2f} s by "
+                    "now, and with it every env there: `await` instead, or use engine='thread'. "
+                    f"It is here:\n{blocked.stack}",
+                    BlockedLoopWarning,
+                    stacklevel=1,
+                )
+            except BlockedLoopWarning as error:  # the filters say that warnings are errors
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(_raise, error)
+        return len(self.found) - 1
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -130,6 +130,14 @@ class Runner(ABC):
             for index in sorted(waiting & busy)
         ]
 
+    def leave(self) -> bool:
+        """Close without waiting, where waiting would keep the envs from being closed.
+
+        Returns:
+            False where it would not: use `begin_closing`.
+        """
+        return False
+
     @abstractmethod
     def end(self, deadline: float) -> list[int]:
         """End the runner's threads and forget the slots; idempotent.

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import importlib.util
 import threading
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
@@ -129,13 +130,16 @@ class CoroutineRunner(Runner):
         return None
 
     def _accept(self, orders: Sequence[_Order]) -> None:
+        started: list[_Order] = []
         for order in orders:
             constructing = order[0] is Command.BUILD
             limit = self._limits[constructing]
             if limit is None or self._running[constructing] < limit:
                 self._start(order)
+                started.append(order)
             else:
                 self._queues[constructing].append(order)
+        self._loop.call_soon(self._check_begun, started)
 
     def _start(self, order: _Order) -> None:
         command, position, payload, submitted = order
@@ -145,6 +149,19 @@ class CoroutineRunner(Runner):
         self._tasks[position] = self._loop.create_task(
             self._drive(command, position, payload, submitted)
         )
+
+    def _check_begun(self, orders: Sequence[_Order]) -> None:
+        """Of a task that somebody cancels before its first turn nothing runs, and nobody knows.
+
+        (Who ends a program by cancelling all tasks, say.) By now each of these had its first turn.
+        """
+        for command, position, payload, submitted in orders:
+            task = self._tasks[position]
+            if task is not None and task.done():
+                slot = self.slots[position]
+                slot.begin(command, payload)
+                slot.fail(asyncio.CancelledError())
+                self._ended(command, position, submitted, perf_counter())
 
     async def _drive(self, command: Command, position: int, payload: Any, submitted: float) -> None:
         slot = self.slots[position]
@@ -161,32 +178,42 @@ class CoroutineRunner(Runner):
                 function = after
         except KeyboardInterrupt as exception:
             slot.fail(exception)
-            raise
+            if self._thread is None:
+                # Out of the loop, as it would go from a coroutine of the caller's own. (As this
+                # task's exception it would be told of a second time, as never retrieved.)
+                self._loop.call_soon(_raise, exception)
         except BaseException as exception:
             slot.fail(exception)
         finally:
-            buffers = self._buffers
-            if buffers is not None:
-                row = slot.index
-                buffers.operations[row] += 1
-                buffers.queue_seconds[row] += begin - submitted
-                buffers.env_seconds[row] += perf_counter() - begin
-            reply, slot.reply = slot.reply, None
-            self._tasks[position] = None
-            constructing = command is Command.BUILD
-            self._running[constructing] -= 1
-            if self._queues[constructing]:
-                self._start_queued(constructing)
-            if self._monitor is not None and not (self._running[True] or self._running[False]):
-                self._monitor.rest()
-            self._outbox.put(position, reply)
+            self._ended(command, position, submitted, begin)
+
+    def _ended(self, command: Command, position: int, submitted: float, begin: float) -> None:
+        slot = self.slots[position]
+        buffers = self._buffers
+        if buffers is not None:
+            row = slot.index
+            buffers.operations[row] += 1
+            buffers.queue_seconds[row] += begin - submitted
+            buffers.env_seconds[row] += perf_counter() - begin
+        reply, slot.reply = slot.reply, None
+        self._tasks[position] = None
+        constructing = command is Command.BUILD
+        self._running[constructing] -= 1
+        if self._queues[constructing]:
+            self._start_queued(constructing)
+        if self._monitor is not None and not (self._running[True] or self._running[False]):
+            self._monitor.rest()
+        self._outbox.put(position, reply)
 
     def _start_queued(self, constructing: bool) -> None:
         """Begin what the limit allows of what waits for it."""
         queue = self._queues[constructing]
         limit = self._limits[constructing]
+        started: list[_Order] = []
         while queue and (limit is None or self._running[constructing] < limit):
-            self._start(queue.popleft())
+            started.append(queue.popleft())
+            self._start(started[-1])
+        self._loop.call_soon(self._check_begun, started)
 
     # ------------------------------------------------------------------ the end
 
@@ -213,17 +240,47 @@ class CoroutineRunner(Runner):
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+        self._tasks[position] = asyncio.current_task()
         self._running[False] += 1
         await self._drive(Command.CLOSE, position, None, perf_counter())
 
+    def leave(self) -> bool:
+        """In a loop that is not ours: nobody can wait for it here, and it may have ended."""
+        if self._thread is not None:
+            return False
+        warnings.warn(
+            f"{len(self.slots)} environments on the engine 'asyncio' were not closed: expected "
+            "`async with`, or `await envs.aclose()`",
+            ResourceWarning,
+            stacklevel=2,
+        )
+        self.forget()
+        if self._monitor is not None:
+            self._monitor.stop()
+        try:
+            self._loop.call_soon_threadsafe(self._cancel_and_close)
+        except RuntimeError:  # the loop is closed: there is no way to await anything any more
+            for task in self._tasks:
+                _silence(task)
+                if task is not None:
+                    task.get_coro().close()
+        else:
+            for task in self._tasks:
+                _silence(task)
+        return True
+
     def end(self, deadline: float) -> list[int]:
-        late = [p for p, task in enumerate(self._closing) if not task.done()]
+        # Where an env blocks the loop in a thread, the closing has not even begun.
+        closing: Sequence[asyncio.Task[None] | None] = self._closing or [None] * len(self.slots)
+        late = [p for p, task in enumerate(closing) if task is None or not task.done()]
         if self._monitor is not None:
             self._monitor.stop()
         if self._thread is None:
-            for position in late:
-                self._closing[position].cancel()
-            self._outbox.close()
+            for task in self._closing:
+                task.cancel()
+            if not late:  # who is late may still ring
+                self._outbox.close()
+                self.slots.clear()
             return late
         loop = self._loop
         with contextlib.suppress(RuntimeError):  # the loop has ended already
@@ -234,6 +291,16 @@ class CoroutineRunner(Runner):
         self._outbox.close()
         self.slots.clear()
         return late
+
+
+def _silence(task: asyncio.Task[None] | None) -> None:
+    """Let it go unfinished, without a word from asyncio: we have said so ourselves."""
+    if task is not None:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _raise(exception: BaseException) -> None:
+    raise exception
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -254,5 +321,6 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         if tasks:
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()

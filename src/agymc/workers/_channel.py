@@ -18,6 +18,7 @@ CLOSE    pool      empty: close the envs and end
 DONE     worker    none: all slots have done their STEP and have nothing to say
 REPLIES  worker    positions, then a pickle of their replies
 BIG      worker    the same, its large arrays in a segment whose descriptor comes along
+BLOCKED  worker    pickle of a list of BlockedLoop
 BYE      worker    pickle of what went wrong while closing
 =======  ========  ===================================================================
 """
@@ -49,6 +50,7 @@ class Kind:
     DONE = b"D"
     REPLIES = b"R"
     BIG = b"B"
+    BLOCKED = b"K"
     BYE = b"Z"
 
 

@@ -69,6 +69,7 @@ class _Server:
         self._flush_after = _FLUSH_WHOLE
         self._closing = False
         self._look = False
+        self._blocked = 0  # how many of the runner's were told
 
     def run(self) -> None:
         channel, runner = self._channel, self._runner
@@ -164,6 +165,10 @@ class _Server:
             else:
                 completed[completion.positions] = self._running[completion.positions]
         try:
+            blocked = self._runner.blocked
+            if len(blocked) > self._blocked:
+                self._channel.send(Kind.BLOCKED, pickle.dumps(blocked[self._blocked :]))
+                self._blocked = len(blocked)
             if completion.positions is None and not completion.replies:
                 self._channel.send(Kind.DONE)
                 return

@@ -15,6 +15,7 @@ from typing import Any
 
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion
+from agymc.errors import ConfigurationError
 from agymc.runners.base import Runner
 from agymc.runners.coroutines import CoroutineRunner
 from agymc.runners.serial import SerialRunner
@@ -23,7 +24,7 @@ from agymc.slot import Slot
 from agymc.types import AutoresetMode, BlockedLoop, ResetSeed
 from agymc.waiting import Plan
 
-__all__ = ["Death", "ShardSpec", "Worker"]
+__all__ = ["Death", "ShardSpec", "Worker", "share_limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,21 @@ class ShardSpec:
                 lag_threshold=self.lag_threshold,
             )
         return SerialRunner(slots)
+
+
+def share_limit(name: str, limit: int | None, count: int) -> list[int | None]:
+    """What each of ``count`` workers may do so that all together keep the limit.
+
+    Raises:
+        ConfigurationError: There would be workers that may do nothing.
+    """
+    if limit is None:
+        return [None] * count
+    if limit < count:
+        raise ConfigurationError(
+            f"expected {name} to be at least {count}, the number of workers, got {limit}"
+        )
+    return [limit // count + (number < limit % count) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,9 @@ class LocalWorker(Worker):
     def begin_close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._runner.begin_closing()
+            self._closed = self._runner.leave()
+            if not self._closed:
+                self._runner.begin_closing()
 
     def end_close(self, deadline: float) -> list[str]:
         if self._closed:
@@ -94,10 +96,10 @@ class LocalWorker(Worker):
         return block_on(self._runner.plan_closing(deadline))
 
     def plan_close(self, deadline: float) -> Plan[list[str]]:
-        self.begin_close()
-        if self._closed:
+        if self._closing:
             return []
-        self._closed = True
+        self._closing = self._closed = True
+        self._runner.begin_closing()
         return (yield from self._runner.plan_closing(deadline))
 
     def abandon(self) -> None:

@@ -42,6 +42,7 @@ from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion, Fault, Reply
 from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
+from agymc.types import BlockedLoop
 from agymc.workers import _child
 from agymc.workers._channel import Channel, Frame, Kind
 from agymc.workers._lifeline import Lifeline, above_standard
@@ -91,6 +92,7 @@ class ProcessWorker(Worker):
         self._shared = shared
         self._closing = False
         self._problems: list[str] = []
+        self._blocked: list[BlockedLoop] = []
         self._pidfd = -1
         self._told_to_close = False
         self._said_bye = False
@@ -167,6 +169,10 @@ class ProcessWorker(Worker):
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         self._send(Kind.LIMITS, pickle.dumps((max_in_flight, max_constructing)))
 
+    @property
+    def blocked(self) -> Sequence[BlockedLoop]:
+        return self._blocked
+
     def arm(self, need: int) -> Sequence[int]:
         if self.death is not None:
             return ()
@@ -194,6 +200,9 @@ class ProcessWorker(Worker):
     def _completion(self, frame: Frame) -> Completion | None:
         if frame.kind == Kind.DONE:
             return Completion(None, [])
+        if frame.kind == Kind.BLOCKED:
+            self._blocked += pickle.loads(frame.body)
+            return None
         if frame.kind == Kind.BYE:
             self._said_bye = True
             self._problems += pickle.loads(frame.body)
