@@ -85,7 +85,13 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+# These need servers and engines, and are run in tests/asyncio.
+ELSEWHERE = {"chess_stockfish.py", "http_env.py", "openenv_echo.py"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({path.name for path in (ROOT / "examples").glob("*.py")} - ELSEWHERE)
+)
 def test_example_runs(name: str, tmp_path: Path) -> None:
     assert _run(ROOT / "examples" / name, *EXAMPLES[name], cwd=tmp_path)
 

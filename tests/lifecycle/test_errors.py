@@ -238,7 +238,7 @@ def test_raising_in(envs, engine, operation):
         envs.recv()
         with pytest.raises(agymc.ResetNeededError) as needed:
             envs.step([0, 0, 0])
-        assert str(needed.value) == "env 1 failed: expected a reset before the next step"
+        assert str(needed.value) == "expected a reset before the next step: env 1 failed"
         envs.reset(options={"reset_mask": np.array([False, True, False])})
     envs.step([0, 0, 0])
 
@@ -521,7 +521,7 @@ def test_bad_data_of_a_step(make, engine):
     assert [error.env_id for error in errors] == list(range(count))
     for index, (error, (_, text)) in enumerate(zip(errors, BAD_STEPS.values(), strict=True)):
         message = str(error).removesuffix(
-            f"; env {', '.join(map(str, range(1, 7)))}, ... ({count - 1} in all) failed too, "
+            f"; envs {', '.join(map(str, range(1, 7)))}, ... ({count - 1} in all) failed too, "
             "see `others`"
         )
         assert message.startswith(f"env {index} returned bad data in step: expected ")
