@@ -18,6 +18,13 @@ import agymc
 _PORTS: dict[Any, Any] = {Counting: AioCounting, Failing: AioFailing, Gated: AioGated}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def warmed_up() -> None:
+    """What is opened once and for all (uvloop has a pipe) is opened before anything is compared."""
+    with agymc.make_vec("CartPole-v1", 1, engine="asyncio") as envs:
+        envs.reset()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """After each test this process holds no more threads, processes and descriptors than before."""
