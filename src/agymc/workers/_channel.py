@@ -111,20 +111,24 @@ class Channel:
         data = kind if kind in _BARE else b"".join((kind, _LENGTH.pack(len(body)), body))
         if self._unsent:
             data = self._unsent + data
-        view = memoryview(data)
+        view = whole = memoryview(data)
+        sent: list[int] = []
         try:
             while view:
                 try:
                     if descriptor >= 0:
-                        sent = socket.send_fds(self._sock, [view], [descriptor], _FLAGS)
+                        sent.append(socket.send_fds(self._sock, [view], [descriptor], _FLAGS))
                         descriptor = -1
                     else:
-                        sent = self._sock.send(view, _FLAGS)
-                    view = view[sent:]
+                        # One call that sends and counts: Ctrl-C comes before both or after both.
+                        # What was sent and not counted would be sent, and done, a second time.
+                        sent.extend(map(self._sock.send, (view,), (_FLAGS,)))
+                    view = whole[sum(sent) :]
                 except BlockingIOError:
                     if not self._wait_writable(deadline):
                         break
         finally:
+            view = whole[sum(sent) :]
             # A frame that was cut short, by Ctrl-C say, goes on with the next: the stream stays
             # whole. (One that has not begun to go takes its descriptor along, so it is dropped.)
             self._unsent = bytes(view) if view and descriptor < 0 else b""
