@@ -220,7 +220,7 @@ class AioVectorEnv:
         pool = await self._begin("reset")
         seeds, options, env_ids = spread_reset(seed, options, self.num_envs)
         if env_ids is None:
-            pool.discard()
+            await self._carry_out(pool.plan_start_over(), "reset")
         pool.submit_resets(seeds, options, env_ids, alone=True)
         infos = await self._receive_all(pool, "reset", env_ids)
         return pool.buffers.observation_layout.batch(pool.buffers.observations), infos

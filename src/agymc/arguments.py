@@ -129,7 +129,14 @@ def spread_reset(
         options: May have the key "reset_mask"; it is not modified.
         num_envs: The number of envs.
         env_ids: Checked env ids; None for all, or those of the mask.
+
+    Raises:
+        ConfigurationError: There are env ids and a mask.
     """
+    if env_ids is not None and options is not None and "reset_mask" in options:
+        raise ConfigurationError(
+            "expected either env_ids or `options['reset_mask']`, got both: they may contradict"
+        )
     if env_ids is not None and isinstance(seed, Sequence | np.ndarray):
         return spread_seeds(seed, len(env_ids)), options, env_ids
     seeds: Sequence[int | None] = spread_seeds(seed, num_envs)

@@ -142,7 +142,7 @@ class BatchEnv:
         self._pool.check_open()
         if seed is not None:
             self.seed(seed)
-        self._settle()
+        self._pool.start_over(None)
         self._submit("reset", lambda: self._pool.submit_resets(self._next_seeds, options))
         self._next_seeds = [None] * self.num_envs
         self._receive("reset")
@@ -227,17 +227,6 @@ class BatchEnv:
             self._pool.discard()
             raise
         self._reset_needed = None
-
-    def _settle(self) -> None:
-        """Wait for what an interrupted call has left in flight, and drop it."""
-        ledger = self._pool.ledger
-        try:
-            self._pool.settle()
-            if ledger.transitions.flying:
-                self._pool.receive_all(None)
-        except EnvError:
-            pass  # of a call that the user has given up
-        self._pool.discard()
 
     def _observations(self) -> list[Any]:
         buffers = self._buffers

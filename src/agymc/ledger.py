@@ -77,6 +77,7 @@ class Ledger:
         steps: (num_envs,) int64, the steps made in it.
         received: (num_envs,) int64, how many transitions were handed out.
         seeds: The seed of each env's last seeded reset.
+        begun: How many batches of operations have begun.
         unwanted: The slots that have a request in flight whose result nobody waits for any more.
         buffers: The buffers, once they are laid out.
     """
@@ -99,8 +100,8 @@ class Ledger:
         self._everything = np.arange(num_envs)
         self._state = np.zeros(num_envs, np.int8)
         self._commands = np.zeros(num_envs, np.int8)  # of the last operation of each slot
-        self._sent = np.zeros(num_envs, np.int64)  # when it was sent, counted in batches
-        self._batches_sent = 0
+        self._numbers = np.zeros(num_envs, np.int64)  # and the number of the batch it was in
+        self.begun = 0
         self._replies: dict[int, Reply] = {}
         self._errors: dict[int, EnvError] = {}
         self._failed = np.zeros(num_envs, np.bool_)  # must be reset before the next step
@@ -158,25 +159,30 @@ class Ledger:
         return self._over[slice(None) if env_ids is None else env_ids]
 
     def begin(self, command: Command, env_ids: IdArray | None) -> None:
-        """Note that the operation has begun for these slots; None for all."""
-        self._batches_sent += 1
+        """Note that the operation has begun for these slots; None for all.
+
+        What was interrupted in here (``begun`` is as before) is put right by calling it again.
+        """
+        number = self.begun + 1
         buffers = self.buffers
         line = self._line(command)
+        only_steps = command == _STEP and env_ids is None
         if env_ids is None:
-            line.flying += self.num_envs
+            count = self.num_envs
             self._state.fill(_FLYING)
             self._commands.fill(command)
-            self._sent.fill(self._batches_sent)
+            self._numbers.fill(number)
             if buffers is not None:
-                np.add(buffers.requested, 1, out=buffers.requested)
+                buffers.requested.fill(number)
         else:
-            line.flying += len(env_ids)
+            count = len(env_ids)
             self._state[env_ids] = _FLYING
             self._commands[env_ids] = command
-            self._sent[env_ids] = self._batches_sent
+            self._numbers[env_ids] = number
             if buffers is not None:
-                buffers.requested[env_ids] += 1
-        self._only_steps = command == _STEP and env_ids is None
+                buffers.requested[env_ids] = number
+        # There is no call in this line, so no interruption either.
+        line.flying, self._only_steps, self.begun = line.flying + count, only_steps, number
 
     def _line(self, command: int) -> Line:
         return self.transitions if command in _TRANSITIONS else self.requests
@@ -207,18 +213,55 @@ class Ledger:
             replies = [reply for reply in replies if first + reply[0] not in dropped]
         if not ids:
             return
-        self._state[rows] = _READY
-        if self.transitions.flying and self.requests.flying:  # both sorts may be among them
-            for index in ids:
-                self._end(self._line(self._commands[index]), [index])
-        else:
-            self._end(self._line(self._commands[ids[0]]), ids)
         for position, reply in replies:
             self._note_reply(first + position, reply)
         if self._any_failed:
             reset = [i for i in ids if self._commands[i] == _RESET and i not in self._errors]
             self._failed[reset] = False
             self._any_failed = bool(self._failed.any())
+        self._state[rows] = _READY
+        if self.transitions.flying and self.requests.flying:  # both sorts may be among them
+            for index in ids:
+                self._end(self._line(self._commands[index]), [index])
+        else:
+            self._end(self._line(self._commands[ids[0]]), ids)
+
+    def reconcile(self, completed: NDArray[np.int64]) -> None:
+        """Find what was lost by an interruption in `note`, or between the workers and it.
+
+        An operation whose end is not noted by now has lost its reply, and fails.
+
+        Args:
+            completed: (num_envs,) the numbers of operations whose end should have been noted.
+        """
+        assert self.buffers is not None
+        lost = (self._state == _FLYING) & (completed == self.buffers.requested)
+        for line in (self.transitions, self.requests):
+            line.ready = list(dict.fromkeys(line.ready))
+        ready = {*self.transitions.ready, *self.requests.ready}
+        lost |= (self._state == _READY) & ~np.isin(self._everything, list(ready))
+        self.lose(np.flatnonzero(lost).tolist())
+        flying = self._state == _FLYING
+        flying[list(self.unwanted)] = False
+        transitions = np.isin(self._commands, _TRANSITIONS)
+        self.transitions.flying = int((flying & transitions).sum())
+        self.requests.flying = int((flying & ~transitions).sum())
+
+    def lose(self, ids: Iterable[int]) -> None:
+        """The operations of these slots, in flight as far as is known, give nothing any more."""
+        for index in ids:
+            doing = self.doing(index)
+            self._replies.pop(index, None)
+            error = EnvError(
+                f"the result of {doing} of env {index} was lost, as receiving it was interrupted",
+                env_ids=[index],
+                operation=doing,
+                engine=self._engine,
+                seed=self.seeds[index],
+            )
+            self.note_death([index], error)
+            if self._line(self._commands[index]) is self.transitions:
+                self._failed[index] = self._any_failed = True
 
     @staticmethod
     def _end(line: Line, ids: list[int]) -> None:
@@ -366,7 +409,7 @@ class Ledger:
             line.ready = ready[~wanted].tolist()
             return ready[wanted]
         if self._fairness == "oldest":
-            ready = ready[np.argsort(self._sent[ready], kind="stable")]
+            ready = ready[np.argsort(self._numbers[ready], kind="stable")]
         chosen = ready[:max_ready]
         line.ready = ready[len(chosen) :].tolist()
         self._take_these(chosen)

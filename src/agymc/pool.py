@@ -21,10 +21,11 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agymc.batching import ObservationMode, PoolSpaces, unite
 from agymc.buffers import Buffers, BuffersSpec
@@ -50,6 +51,11 @@ __all__ = ["CLOSE_TIMEOUT", "IdArray", "Pool", "Snapshot"]
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that `close` gives the envs, unless told otherwise."""
+
+RESET_PATIENCE = 5.0
+"""Seconds that a reset of all envs waits for what is in flight."""
+
+_SEND_SECONDS = 0.05  # after which a worker that has noted an end has surely told it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,7 @@ class Pool:
         self._finalizer = weakref.finalize(self, _end, self.workers, resources, self._pid)
         self._bounds = np.array([worker.first for worker in self.workers[1:]], np.int64)
         self._dead: list[Worker] = []
+        self._torn = False  # whether the last `_collect` was interrupted
         self._waiting = False  # whether somebody waits for what the workers were armed for
 
     @property
@@ -280,10 +287,17 @@ class Pool:
                 part = None if payloads is None else [payloads[int(i)] for i in chosen]
                 positions = (env_ids[chosen] - worker.first).tolist()
                 orders.append(worker.prepare(command, positions, part))
-        # From here on nothing can fail.
-        self.ledger.begin(command, env_ids)
-        for worker, order in zip(workers, orders, strict=True):
-            worker.dispatch(order)
+        # From here on nothing can fail. Ctrl-C can come, and must not leave it half done: what the
+        # ledger waits for and no worker has begun would be waited for until the end of time.
+        begun = self.ledger.begun
+        try:
+            self.ledger.begin(command, env_ids)
+            _dispatch(workers, orders)
+        except BaseException:
+            if self.ledger.begun == begun:
+                self.ledger.begin(command, env_ids)
+            _dispatch(workers, orders)
+            raise
 
     # ------------------------------------------------------------------ receiving
 
@@ -381,17 +395,48 @@ class Pool:
             self.ledger.take_replies(ids)
             raise error
 
-    def settle(self) -> None:
-        """Wait until no env does what was asked for in a call that was given up."""
-        block_on(self.plan_settle(None))
+    def plan_settle(self, env_ids: IdArray | None, deadline: float | None = None) -> Plan[None]:
+        """Wait until no env does what was asked for in a call that was given up.
 
-    def plan_settle(self, env_ids: IdArray | None) -> Plan[None]:
-        """The plan of `settle`, for some envs; None for all."""
-        while self.ledger.is_unwanted(env_ids):
-            lent = self._lend_thread(1, None)
+        Args:
+            env_ids: (k,) which envs; None for all.
+            deadline: When to stop waiting; None for never.
+        """
+        in_time = True
+        while in_time and self.ledger.is_unwanted(env_ids):
+            lent = self._lend_thread(1, deadline)
             self._collect()
             if not lent and self.ledger.is_unwanted(env_ids):
-                yield from self._plan_wake(1, None)
+                in_time = yield from self._plan_wake(1, deadline)
+
+    def start_over(self, timeout: float | None = RESET_PATIENCE) -> None:
+        """Wait for what is in flight, and drop all that was not received: a reset follows.
+
+        Args:
+            timeout: Seconds; None for no limit.
+
+        Raises:
+            BusyError: The time is over. Nothing is dropped.
+        """
+        block_on(self.plan_start_over(timeout))
+
+    def plan_start_over(self, timeout: float | None = RESET_PATIENCE) -> Plan[None]:
+        """The plan of `start_over`."""
+        self.check_open()
+        line = self.ledger.transitions
+        if line.flying or self.ledger.unwanted:
+            yield from self.plan_settle(None, None if timeout is None else perf_counter() + timeout)
+            try:
+                yield from self._plan_wait(line, len(line), timeout, barrier=True)
+            except RecvTimeoutError:
+                busy = self.ledger.flying(line)
+                doing = self.ledger.doing(busy[0])
+                raise BusyError(
+                    f"can't reset: {doing!r} is still in flight after {timeout} s, for "
+                    f"{listed(busy)}; receive it first",
+                    doing,
+                ) from None
+        self.discard()
 
     def batch(self, env_ids: IdArray, send: Callable[[Any, IdArray], None]) -> Batch:
         """What `receive` handed out, as the caller's own.
@@ -453,9 +498,14 @@ class Pool:
 
     def _plan_wake(self, missing: int, deadline: float | None) -> Plan[bool]:
         """Wait until so many operations can have ended; False when the deadline passed first."""
+        descriptors = self._arm(missing)
+        if not descriptors:
+            # Nothing runs and nothing is about to: Ctrl-C came between a runner and its work.
+            self.ledger.lose(self.ledger.flying_in(0, self.num_envs))
+            return True
         self._waiting = True
         try:
-            return (yield Wait(self._arm(missing), deadline))
+            return (yield Wait(descriptors, deadline))
         finally:
             self._waiting = False
 
@@ -482,6 +532,11 @@ class Pool:
 
     def _collect(self) -> None:
         """Take in what has ended. Never blocks."""
+        ended: NDArray[np.int64] | None = None
+        if self._torn and self.ledger.buffers is not None:
+            ended = self.buffers.completed.copy()
+            sleep(_SEND_SECONDS)
+        self._torn = True  # until the end: Ctrl-C may come anywhere
         for worker in self.workers:
             for completion in worker.collect():
                 self.ledger.note(worker.first, worker.count, completion)
@@ -492,6 +547,9 @@ class Pool:
                 if lost:
                     error = self._death_error(worker, self.ledger.doing(lost[0]))
                     self.ledger.note_death(lost, error)
+        if ended is not None:
+            self.ledger.reconcile(ended)
+        self._torn = False
 
     def _death_error(self, worker: Worker, operation: str) -> WorkerDiedError:
         death = worker.death
@@ -631,6 +689,11 @@ class Pool:
                         self.ledger.buffers.release()
         for problem in problems:
             warnings.warn(f"agymc: {problem}", RuntimeWarning, stacklevel=2)
+
+
+def _dispatch(workers: Sequence[Worker], orders: Sequence[Any]) -> None:
+    for worker, order in zip(workers, orders, strict=True):
+        worker.dispatch(order)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

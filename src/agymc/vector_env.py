@@ -104,7 +104,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those of ``options["reset_mask"]``.
 
-        A reset of all envs starts over: results that are ready and were not received are dropped.
+        A reset of all envs starts over: what was sent before is waited for, for 5 seconds at the
+        most, and dropped.
 
         Args:
             seed: None, an integer s (env i gets s + i), or one seed or None per env.
@@ -117,9 +118,16 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Raises:
             EnvError: An env raised. The other results can be received with `recv`.
+            BusyError: Something is in flight: with a mask, or longer than 5 seconds.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        if self._waiting_for is not None:
+            self._check_not_waiting("reset")
+        try:
+            self.reset_async(seed=seed, options=options)
+            return self.reset_wait()
+        except BaseException:
+            self._waiting_for = None  # nobody who was interrupted here will call `reset_wait`
+            raise
 
     def reset_async(
         self,
@@ -129,12 +137,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Begin a `reset`; `reset_wait` must follow.
 
         Raises:
-            BusyError: Something is in flight.
+            BusyError: See `reset`.
         """
         self._check_not_waiting("reset")
         seeds, options, env_ids = spread_reset(seed, options, self.num_envs)
         if env_ids is None:
-            self._pool.discard()
+            self._pool.start_over()
         self._pool.submit_resets(seeds, options, env_ids, alone=True)
         self._waiting_for = "reset"
         self._resetting = env_ids
@@ -171,8 +179,14 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 the env that raised must be reset before its next step.
             ResetNeededError: See there. No env was stepped.
         """
-        self.step_async(actions)
-        return self.step_wait()
+        if self._waiting_for is not None:
+            self._check_not_waiting("step")
+        try:
+            self.step_async(actions)
+            return self.step_wait()
+        except BaseException:
+            self._waiting_for = None  # see `reset`
+            raise
 
     def step_async(self, actions: Any) -> None:
         """Begin a `step`; `step_wait` must follow."""

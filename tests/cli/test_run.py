@@ -212,7 +212,8 @@ def test_document_is_alone_on_standard_output(run, engine):
     arguments = ["strange:Chatty-v0", "-n", 2, "-e", 1, "--seed", 5, "--compare", "--json"]
     result = run(*arguments, "--engine", engine)
     assert result.document()["concurrent"]["episodes"] == 2
-    for words in ("hello from 5\n", "hello from 6\n"):
+    # Two workers may print into each other's lines.
+    for words in ("hello from 5", "hello from 6"):
         assert result.err.count(words) == 2
     assert result.err.count("unfinished") == 4
 

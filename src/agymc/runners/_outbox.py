@@ -12,6 +12,7 @@ can't be missed.
 from __future__ import annotations
 
 from collections import deque
+from itertools import repeat
 
 from agymc.bells import Bell
 from agymc.commands import Completion, Reply
@@ -26,6 +27,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._ended: deque[tuple[int, Reply | None]] = deque()
+        self._taken: list[tuple[int, Reply | None]] = []  # the owner's
         self._wanted = _NOBODY_WAITS
         self._bell = Bell()
 
@@ -42,21 +44,22 @@ class Outbox:
             self._bell.ring()
         return self._bell.fileno()
 
-    def collect(self) -> Completion | None:
-        """What has ended since the last call, or None."""
+    def ended(self) -> Completion | None:
+        """What has ended since the last `forget_ended`, or None."""
         self._wanted = _NOBODY_WAITS
         self._bell.silence()
-        ended = self._ended
-        if not ended:
+        ended, taken = self._ended, self._taken
+        if ended:
+            # One call, so that Ctrl-C loses nothing.
+            taken.extend(map(deque.popleft, repeat(ended, len(ended))))
+        if not taken:
             return None
-        positions: list[int] = []
-        replies: list[tuple[int, Reply]] = []
-        for _ in range(len(ended)):
-            position, reply = ended.popleft()
-            positions.append(position)
-            if reply is not None:
-                replies.append((position, reply))
-        return Completion(positions, replies)
+        positions = [position for position, _ in taken]
+        return Completion(positions, [(p, reply) for p, reply in taken if reply is not None])
+
+    def forget_ended(self) -> None:
+        """Forget what `ended` gave last."""
+        self._taken = []
 
     def close(self) -> None:
         """Free the bell; who still puts anything is not heard any more."""

@@ -8,9 +8,11 @@ raises what an env raises: that is the reply of the slot.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CoroutineType
 from typing import Any
+
+import numpy as np
 
 from agymc.buffers import Buffers
 from agymc.commands import CLOSED, Command, Completion, text_of
@@ -35,10 +37,25 @@ class Runner(ABC):
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = list(slots)
+        # The numbers of the operations, see `agymc.ledger`: asked for, being done, done.
+        self._requested = self._completed = np.zeros(0, np.int64)
+        self._numbers = np.zeros(0, np.int64)
+
+    def submit(self, command: Command, positions: Sequence[int], payloads: Iterable[Any]) -> None:
+        """Begin an operation of each of these slots, which have none in flight. Never blocks.
+
+        Args:
+            command: What to do.
+            positions: The slots.
+            payloads: One per slot. If an iterator, it is used up in one piece: Ctrl-C leaves all
+                of it or nothing, and calling this again after that begins nothing twice.
+        """
+        self._numbers[:] = self._requested
+        self._submit(command, positions, payloads)
 
     @abstractmethod
-    def submit(self, command: Command, positions: Sequence[int], payloads: Sequence[Any]) -> None:
-        """Begin an operation of each of these slots, which have none in flight. Never blocks."""
+    def _submit(self, command: Command, positions: Sequence[int], payloads: Iterable[Any]) -> None:
+        """See `submit`."""
 
     @abstractmethod
     def work(self, need: int, deadline: float | None) -> bool:
@@ -52,9 +69,34 @@ class Runner(ABC):
             Whether there was anything to do.
         """
 
-    @abstractmethod
     def collect(self) -> Completion | None:
-        """The operations that have ended since the last call, or None. Never blocks."""
+        """The operations that have ended since the last call, or None. Never blocks.
+
+        By the time that they are given, the buffers say so too: where Ctrl-C keeps them from
+        arriving, that is known.
+        """
+        completion = self._ended()
+        if completion is not None:
+            self.mark(completion)
+            self._forget_ended()
+        return completion
+
+    def mark(self, completion: Completion) -> None:
+        """Note in the buffers that these operations have ended."""
+        if not len(self._numbers):
+            pass  # there are no buffers yet
+        elif completion.positions is None:
+            self._completed[:] = self._numbers
+        else:
+            self._completed[completion.positions] = self._numbers[completion.positions]
+
+    @abstractmethod
+    def _ended(self) -> Completion | None:
+        """What has ended, again and again until `_forget_ended`."""
+
+    @abstractmethod
+    def _forget_ended(self) -> None:
+        """Forget what `_ended` gave last."""
 
     def arm(self, need: int) -> int | None:
         """A descriptor that becomes readable when ``need`` operations have ended.
@@ -65,6 +107,9 @@ class Runner(ABC):
 
     def attach(self, buffers: Buffers) -> None:
         """Give each slot its row of the buffers; all are built by then."""
+        rows = slice(self.slots[0].index, self.slots[-1].index + 1)
+        self._requested, self._completed = buffers.requested[rows], buffers.completed[rows]
+        self._numbers = np.zeros(len(self.slots), np.int64)
         for slot in self.slots:
             slot.attach(buffers, slot.index)
 

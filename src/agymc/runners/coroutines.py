@@ -19,7 +19,8 @@ import importlib.util
 import threading
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from time import perf_counter
 from typing import Any
 
@@ -86,12 +87,8 @@ class CoroutineRunner(Runner):
 
     # ------------------------------------------------------------------ called by the owner
 
-    def submit(self, command: Command, positions: Sequence[int], payloads: Sequence[Any]) -> None:
-        now = perf_counter()
-        orders = [
-            (command, position, payload, now)
-            for position, payload in zip(positions, payloads, strict=True)
-        ]
+    def _submit(self, command: Command, positions: Sequence[int], payloads: Iterable[Any]) -> None:
+        orders = zip(repeat(command), positions, payloads, repeat(perf_counter()))
         if self._thread is None:
             self._accept(orders)
         else:
@@ -103,8 +100,11 @@ class CoroutineRunner(Runner):
     def arm(self, need: int) -> int:
         return self._outbox.arm(need)
 
-    def collect(self) -> Completion | None:
-        return self._outbox.collect()
+    def _ended(self) -> Completion | None:
+        return self._outbox.ended()
+
+    def _forget_ended(self) -> None:
+        self._outbox.forget_ended()
 
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         if self._thread is None:
@@ -129,7 +129,7 @@ class CoroutineRunner(Runner):
                 return self.slots[position].index
         return None
 
-    def _accept(self, orders: Sequence[_Order]) -> None:
+    def _accept(self, orders: Iterable[_Order]) -> None:
         started: list[_Order] = []
         for order in orders:
             constructing = order[0] is Command.BUILD
@@ -161,7 +161,7 @@ class CoroutineRunner(Runner):
                 slot = self.slots[position]
                 slot.begin(command, payload)
                 slot.fail(asyncio.CancelledError())
-                self._ended(command, position, submitted, perf_counter())
+                self._note_end(command, position, submitted, perf_counter())
 
     async def _drive(self, command: Command, position: int, payload: Any, submitted: float) -> None:
         slot = self.slots[position]
@@ -185,9 +185,9 @@ class CoroutineRunner(Runner):
         except BaseException as exception:
             slot.fail(exception)
         finally:
-            self._ended(command, position, submitted, begin)
+            self._note_end(command, position, submitted, begin)
 
-    def _ended(self, command: Command, position: int, submitted: float, begin: float) -> None:
+    def _note_end(self, command: Command, position: int, submitted: float, begin: float) -> None:
         slot = self.slots[position]
         buffers = self._buffers
         if buffers is not None:

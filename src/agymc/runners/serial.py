@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from time import perf_counter
 from typing import Any
 
@@ -73,17 +74,17 @@ class SerialRunner(Runner):
         super().__init__(slots)
         self._queue: deque[tuple[Command, int, Any]] = deque()
         self._steps: Sequence[Any] | None = None  # the actions of a step of all slots, in order
-        self._ended: list[int] = []
-        self._all_ended = False
+        self._done: list[int] = []
+        self._all_done = False
         self._replies: list[tuple[int, Reply]] = []
         self._plain: _PlainRows | None = None
 
-    def submit(self, command: Command, positions: Sequence[int], payloads: Sequence[Any]) -> None:
+    def _submit(self, command: Command, positions: Sequence[int], payloads: Iterable[Any]) -> None:
         whole = isinstance(positions, range) and len(positions) == len(self.slots)
         if whole and command is Command.STEP:
-            self._steps = payloads
+            self._steps = list(payloads) or self._steps
         else:
-            self._queue.extend(zip([command] * len(positions), positions, payloads, strict=True))
+            self._queue.extend(zip(repeat(command), positions, payloads))
 
     def work(self, need: int, deadline: float | None) -> bool:
         if self._steps is not None:
@@ -93,22 +94,31 @@ class SerialRunner(Runner):
                 return True
             positions = range(len(actions))
             self._queue.extend(zip([Command.STEP] * len(actions), positions, actions, strict=True))
-        queue, ended = self._queue, self._ended
+        queue, done = self._queue, self._done
         if not queue:
             return False
         while queue:
             command, position, payload = queue.popleft()
-            ended.append(position)
+            done.append(position)
             try:
                 self._run(position, command, payload)
+            except BaseException as exception:
+                self._fail(position, exception)
+                raise
             finally:
                 self._note(position)
-            if len(ended) >= need or (deadline is not None and perf_counter() >= deadline):
+            if len(done) >= need or (deadline is not None and perf_counter() >= deadline):
                 break
         return True
 
     def _run(self, position: int, command: Command, payload: Any) -> None:
         drive(self.slots[position], command, payload)
+
+    def _fail(self, position: int, exception: BaseException) -> None:
+        """Ctrl-C came around the call of this env, if not in it."""
+        slot = self.slots[position]
+        if slot.reply is None:
+            slot.fail(exception)
 
     def _note(self, position: int) -> None:
         slot = self.slots[position]
@@ -166,31 +176,30 @@ class SerialRunner(Runner):
                     replies.append((slot.index - first, slot.reply))
                     slot.reply = None
             clean = True
+        except BaseException as exception:
+            self._fail(slot.index - first, exception)
+            raise
         finally:
             if clean:
-                self._all_ended = True
+                self._all_done = True
             else:
                 self._note(slot.index - first)
                 self._resume_after(slot.index - first, actions)
 
     def _resume_after(self, position: int, actions: Sequence[Any]) -> None:
         """The loop stopped after this position: the rest is queued, one by one."""
-        self._ended.extend(range(position + 1))
+        self._done.extend(range(position + 1))
         self._queue.extend(
             (Command.STEP, number, actions[number]) for number in range(position + 1, len(actions))
         )
 
-    def collect(self) -> Completion | None:
-        if self._all_ended:
-            completion = Completion(None, self._replies)
-            self._all_ended = False
-        elif self._ended:
-            completion = Completion(self._ended, self._replies)
-            self._ended = []
-        else:
-            return None
-        self._replies = []
-        return completion
+    def _ended(self) -> Completion | None:
+        if self._all_done:
+            return Completion(None, self._replies)
+        return Completion(self._done, self._replies) if self._done else None
+
+    def _forget_ended(self) -> None:
+        self._all_done, self._done, self._replies = False, [], []
 
     def forget(self) -> None:
         self._queue.clear()

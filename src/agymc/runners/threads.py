@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any
@@ -71,11 +73,12 @@ class ThreadRunner(Runner):
             del order, payload, slot
             self._outbox.put(position, reply)
 
-    def submit(self, command: Command, positions: Sequence[int], payloads: Sequence[Any]) -> None:
+    def _submit(self, command: Command, positions: Sequence[int], payloads: Iterable[Any]) -> None:
         inboxes = self._inboxes
         count = len(inboxes)
-        for position, payload in zip(positions, payloads, strict=True):
-            inboxes[position % count].put((command, position, payload))
+        chosen = [inboxes[position % count] for position in positions]
+        # One call, so that Ctrl-C comes before all of it or after all of it.
+        deque(map(_Inbox.put, chosen, zip(repeat(command), positions, payloads)), maxlen=0)
 
     def work(self, need: int, deadline: float | None) -> bool:
         return False  # the threads do it
@@ -83,8 +86,11 @@ class ThreadRunner(Runner):
     def arm(self, need: int) -> int:
         return self._outbox.arm(need)
 
-    def collect(self) -> Completion | None:
-        return self._outbox.collect()
+    def _ended(self) -> Completion | None:
+        return self._outbox.ended()
+
+    def _forget_ended(self) -> None:
+        self._outbox.forget_ended()
 
     def forget(self) -> None:
         for inbox in self._inboxes:

@@ -5,6 +5,10 @@ frames of the hot path, "step all" and "all done", are that one byte alone. A fr
 descriptor. Both ends use the same class, and neither blocks while the other could be waiting for
 it: whoever can't send takes in what arrives until it can.
 
+Ctrl-C may raise between any two instructions of Python, so what must not be torn is one call into
+C: ``outbox.extend(frame)`` queues a frame and uses it up, so that sending it again, after an
+interruption, does nothing; ``extend(map(...))`` makes a system call and keeps what it returned.
+
 =======  ========  ===================================================================
 kind     from      body
 =======  ========  ===================================================================
@@ -30,11 +34,12 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 from agymc.bells import wait_ready
 
-__all__ = ["Channel", "Frame", "Kind"]
+__all__ = ["Channel", "Frame", "Kind", "Unsent", "encode"]
 
 
 class Kind:
@@ -54,8 +59,8 @@ class Kind:
     BYE = b"Z"
 
 
-_BARE = Kind.STEP + Kind.DONE
-_WITH_DESCRIPTOR = Kind.ATTACH + Kind.BIG
+_ALONE = (Kind.STEP, Kind.DONE)
+_WITH_DESCRIPTOR = (Kind.ATTACH, Kind.BIG)
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 18
 _ANCILLARY = socket.CMSG_SPACE(16 * array.array("i").itemsize)
@@ -72,6 +77,16 @@ class Frame(NamedTuple):
     descriptor: int
 
 
+Unsent: TypeAlias = Iterator[tuple[bytes, list[int]]]
+"""A frame on its way out; it can be sent once. Its bytes, and how many of them each call took."""
+
+
+def encode(kind: bytes, body: bytes = b"") -> Unsent:
+    """A frame for `Channel.send`; ``body`` is empty for the kinds that have none."""
+    data = kind if kind in _ALONE else b"".join((kind, _LENGTH.pack(len(body)), body))
+    return iter([(data, [])])
+
+
 class Channel:
     """One end of the connection.
 
@@ -82,23 +97,22 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._sock = sock
-        self._received = bytearray()
-        self._descriptors: deque[int] = deque()
+        self._outbox: deque[tuple[bytes, list[int]]] = deque()
+        self._inbox: list[Any] = []  # what `recvmsg` gave and is not in a frame yet
         self._ended = False
-        self._unsent = b""
 
     def fileno(self) -> int:
         """Readable when frames have arrived or the other end is gone."""
         return self._sock.fileno()
 
-    def send(
-        self, kind: bytes, body: bytes = b"", descriptor: int = -1, deadline: float | None = None
-    ) -> bool:
+    def send(self, frame: Unsent, descriptor: int = -1, deadline: float | None = None) -> bool:
         """Send one frame.
 
+        Whatever raises, the stream stays whole: what has not gone goes with the next frame. But a
+        frame with a descriptor, if none of it has gone, is dropped.
+
         Args:
-            kind: See `Kind`.
-            body: Empty for the kinds that have none.
+            frame: See `encode`. One that was given before is not sent again.
             descriptor: Goes along; stays the caller's.
             deadline: Of `time.perf_counter`; None for no limit.
 
@@ -108,31 +122,47 @@ class Channel:
         Raises:
             ConnectionError: The other end is gone.
         """
-        data = kind if kind in _BARE else b"".join((kind, _LENGTH.pack(len(body)), body))
-        if self._unsent:
-            data = self._unsent + data
-        view = whole = memoryview(data)
-        sent: list[int] = []
+        if descriptor < 0:
+            self._outbox.extend(frame)
+            return self.flush(deadline)
+        if not self.flush(deadline):
+            return False
+        (entry,) = frame
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
         try:
-            while view:
-                try:
-                    if descriptor >= 0:
-                        sent.append(socket.send_fds(self._sock, [view], [descriptor], _FLAGS))
-                        descriptor = -1
-                    else:
-                        # One call that sends and counts: Ctrl-C comes before both or after both.
-                        # What was sent and not counted would be sent, and done, a second time.
-                        sent.extend(map(self._sock.send, (view,), (_FLAGS,)))
-                    view = whole[sum(sent) :]
-                except BlockingIOError:
-                    if not self._wait_writable(deadline):
-                        break
+            while not entry[1]:
+                self._call(entry, self._sock.sendmsg, [entry[0]], ancillary, _FLAGS)
+                if not entry[1] and not self._wait_writable(deadline):
+                    return False
         finally:
-            view = whole[sum(sent) :]
-            # A frame that was cut short, by Ctrl-C say, goes on with the next: the stream stays
-            # whole. (One that has not begun to go takes its descriptor along, so it is dropped.)
-            self._unsent = bytes(view) if view and descriptor < 0 else b""
-        return not view
+            if entry[1]:
+                self._outbox.append(entry)
+        return self.flush(deadline)
+
+    def flush(self, deadline: float | None = None) -> bool:
+        """Send what has not gone yet; see `send`."""
+        outbox = self._outbox
+        while outbox:
+            entry = outbox[0]
+            view = memoryview(entry[0])[sum(entry[1]) :]
+            if not view:
+                outbox.popleft()
+            elif not self._call(entry, self._sock.send, view, _FLAGS) and (
+                not self._wait_writable(deadline)
+            ):
+                return False
+        return True
+
+    @staticmethod
+    def _call(entry: tuple[bytes, list[int]], function: Any, *arguments: Any) -> bool:
+        """Have the system take some of a frame; False when it would block."""
+        try:
+            # One call that sends and counts: Ctrl-C comes before both or after both.
+            # What was sent and not counted would be sent, and done, a second time.
+            entry[1].extend(map(function, *[(argument,) for argument in arguments]))
+        except BlockingIOError:
+            return False
+        return True
 
     def _wait_writable(self, deadline: float | None) -> bool:
         """Take in what arrives until there is room; False when the deadline passed first."""
@@ -142,23 +172,20 @@ class Channel:
             self._take_in()
         return bool(ready)
 
-    def _take_in(self) -> bool:
-        """Read once; False when nothing was there."""
+    def _take_in(self) -> int:
+        """Read once; how many bytes there were."""
+        inbox = self._inbox
         try:
-            data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, _ANCILLARY, _CLOSE_ON_EXEC)
+            inbox.extend(map(self._sock.recvmsg, (_CHUNK,), (_ANCILLARY,), (_CLOSE_ON_EXEC,)))
         except BlockingIOError:
-            return False
+            return 0
         except ConnectionError:
-            data, ancillary = b"", []
-        for _, _, payload in ancillary:
-            descriptors = array.array("i")
-            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
-            self._descriptors.extend(descriptors)
-        if not data:
             self._ended = True
-            return False
-        self._received += data
-        return True
+            return 0
+        count = len(inbox[-1][0])
+        if not count:
+            self._ended = True
+        return count
 
     @property
     def ended(self) -> bool:
@@ -171,39 +198,66 @@ class Channel:
         Args:
             everything: False may leave some for the next call.
         """
-        while not self._ended and self._take_in():
-            if len(self._received) < _CHUNK and not everything:
+        while not self._ended:
+            count = self._take_in()
+            if not count or (count < _CHUNK and not everything):
                 break
-        received = self._received
-        if not received:
+        inbox = self._inbox
+        if not inbox:
             return []
-        if len(received) == 1 and received in _BARE:  # the hot path
-            kind = bytes(received)
-            received.clear()
-            return [Frame(kind, b"", -1)]
+        data: bytes = inbox[0][0]
+        if len(inbox) == 1 and data in _ALONE:  # the hot path
+            self._inbox = []
+            return [Frame(data, b"", -1)]
+        if len(inbox) > 1:
+            if _first_end(data) > sum(len(chunk[0]) for chunk in inbox):
+                return []  # it is long, and joining what there is each time would be slow
+            data = b"".join(chunk[0] for chunk in inbox)
+        descriptors = _descriptors(inbox)
+        taken = 0
         frames: list[Frame] = []
         start = 0
-        while start < len(received):
-            kind = bytes(received[start : start + 1])
-            if kind in _BARE:
-                frames.append(Frame(kind, b"", -1))
-                start += 1
-                continue
-            if len(received) < start + 1 + _LENGTH.size:
+        while start < len(data):
+            end = _first_end(data, start)
+            if end > len(data):
                 break
-            (length,) = _LENGTH.unpack_from(received, start + 1)
-            begin = start + 1 + _LENGTH.size
-            if len(received) < begin + length:
-                break
-            descriptor = self._descriptors.popleft() if kind in _WITH_DESCRIPTOR else -1
-            frames.append(Frame(kind, bytes(received[begin : begin + length]), descriptor))
-            start = begin + length
-        del received[:start]
+            kind = data[start : start + 1]
+            descriptor = -1
+            if kind in _WITH_DESCRIPTOR:
+                descriptor = descriptors[taken]
+                taken += 1
+            frames.append(Frame(kind, data[start + 1 + _LENGTH.size : end], descriptor))
+            start = end
+        rest = array.array("i", descriptors[taken:])
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rest.tobytes())] if rest else []
+        # Until here nothing has changed, so that whoever is interrupted can do it again.
+        self._inbox = [(data[start:], ancillary)] if start < len(data) or rest else []
         return frames
 
     def close(self) -> None:
         """Close the socket and descriptors that nobody took; idempotent."""
         self._sock.close()
-        while self._descriptors:
-            os.close(self._descriptors.popleft())
+        inbox, self._inbox = self._inbox, []
+        for descriptor in _descriptors(inbox):
+            os.close(descriptor)
         self._ended = True
+
+
+def _first_end(data: bytes, start: int = 0) -> int:
+    """Where the frame that begins at ``start`` ends; past the data where that is not known yet."""
+    if data[start : start + 1] in _ALONE:
+        return start + 1
+    begin = start + 1 + _LENGTH.size
+    if len(data) < begin:
+        return begin
+    length: int = _LENGTH.unpack_from(data, start + 1)[0]
+    return begin + length
+
+
+def _descriptors(inbox: list[Any]) -> list[int]:
+    """The descriptors that came with what is in the inbox."""
+    descriptors = array.array("i")
+    for chunk in inbox:
+        for _, _, payload in chunk[1]:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+    return descriptors.tolist()

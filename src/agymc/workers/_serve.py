@@ -21,7 +21,7 @@ from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
 from agymc.runners.base import Runner
 from agymc.waiting import block_on
-from agymc.workers._channel import Channel, Frame, Kind
+from agymc.workers._channel import Channel, Frame, Kind, encode
 from agymc.workers._lifeline import tie_to
 from agymc.workers._segments import dump, map_segment
 from agymc.workers.base import ShardSpec
@@ -35,6 +35,7 @@ _FLUSH_PARTIAL = 2e-4
 
 _LOOK = 2e-4
 _LOOK_PAYS = 4e-4
+_LOOK_UP = 1.0
 
 _CLOSE_TIMEOUT = 3600.0  # the pool has its own deadline and kills us
 
@@ -64,7 +65,6 @@ class _Server:
         self._spec = spec
         self._runner: Runner = spec.make_runner()
         self._rows = slice(spec.first, spec.first + spec.count)
-        self._running = np.zeros(spec.count, np.int64)
         self._buffers: Buffers | None = None
         self._flush_after = _FLUSH_WHOLE
         self._closing = False
@@ -97,7 +97,7 @@ class _Server:
         except KeyboardInterrupt as exception:
             problems = [f"an env raised KeyboardInterrupt in close: {exception}"]
         with contextlib.suppress(ConnectionError):
-            channel.send(Kind.BYE, pickle.dumps(problems))
+            channel.send(encode(Kind.BYE, pickle.dumps(problems)))
         channel.close()
 
     def _wait(self, bell: int | None) -> None:
@@ -114,7 +114,13 @@ class _Server:
                 if wait_readable([channel.fileno()], 0.0):
                     return
                 os.sched_yield()
-        wait_readable([channel.fileno()] if bell is None else [channel.fileno(), bell], None)
+        if bell is None:
+            wait_readable([channel.fileno()], None)
+        else:
+            # An env's thread could close these descriptors, which is not heard by who waits for
+            # them: so we look up now and then.
+            while not wait_readable([channel.fileno(), bell], perf_counter() + _LOOK_UP):
+                pass
         self._look = perf_counter() - begin < _LOOK_PAYS
 
     def handle(self, frame: Frame) -> None:
@@ -123,18 +129,16 @@ class _Server:
         if frame.kind == Kind.STEP:
             assert self._buffers is not None
             buffers = self._buffers
-            self._running[:] = buffers.requested[self._rows]
             self._flush_after = _FLUSH_WHOLE
             actions = buffers.action_layout.elements(buffers.actions, self._rows)
             runner.submit(Command.STEP, everything, actions)
         elif frame.kind == Kind.COMMAND:
             command, positions, pickled = pickle.loads(frame.body)
             self._flush_after = _FLUSH_WHOLE if positions is None else _FLUSH_PARTIAL
-            buffers = self._buffers  # type: ignore[assignment]
-            if buffers is not None:
-                self._running[:] = buffers.requested[self._rows]
             chosen = everything if positions is None else positions
             if pickled is None:
+                assert self._buffers is not None
+                buffers = self._buffers
                 rows = np.asarray(chosen) + self._spec.first
                 payloads = buffers.action_layout.elements(buffers.actions, rows)
             else:
@@ -142,7 +146,10 @@ class _Server:
                     payloads = pickle.loads(pickled)
                 except Exception as error:
                     fault = Fault(error, transit="was given what can't be received in its process")
-                    self._tell(Completion(list(chosen), [(p, Reply(fault=fault)) for p in chosen]))
+                    runner.submit(command, [], [])  # it takes note of the numbers
+                    refused = Completion(list(chosen), [(p, Reply(fault=fault)) for p in chosen])
+                    runner.mark(refused)
+                    self._tell(refused)
                     return
             runner.submit(command, chosen, payloads)
         elif frame.kind == Kind.ATTACH:
@@ -158,24 +165,19 @@ class _Server:
             self._closing = True
 
     def _tell(self, completion: Completion) -> None:
-        if self._buffers is not None:
-            completed = self._buffers.completed[self._rows]
-            if completion.positions is None:
-                completed[:] = self._running
-            else:
-                completed[completion.positions] = self._running[completion.positions]
         try:
             blocked = self._runner.blocked
             if len(blocked) > self._blocked:
-                self._channel.send(Kind.BLOCKED, pickle.dumps(blocked[self._blocked :]))
+                told = pickle.dumps(blocked[self._blocked :])
+                self._channel.send(encode(Kind.BLOCKED, told))
                 self._blocked = len(blocked)
             if completion.positions is None and not completion.replies:
-                self._channel.send(Kind.DONE)
+                self._channel.send(encode(Kind.DONE))
                 return
             body, descriptor = pack_replies(completion, self._spec.first)
             try:
                 kind = Kind.REPLIES if descriptor < 0 else Kind.BIG
-                self._channel.send(kind, body, descriptor)
+                self._channel.send(encode(kind, body), descriptor)
             finally:
                 if descriptor >= 0:
                     os.close(descriptor)

@@ -136,7 +136,7 @@ class Worker(ABC):
 
     @abstractmethod
     def dispatch(self, order: Any) -> None:
-        """Begin what was prepared."""
+        """Begin what was prepared. An order begins once, however often it is given."""
 
     def allocate(self, spec: BuffersSpec) -> Buffers:
         """The buffers of the whole pool, in memory that all workers of this kind can reach."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class LocalWorker(Worker):
         self._runner = spec.make_runner(loop)
         self._everything = range(self.count)
         self._buffers: Buffers | None = None
-        self._running = np.zeros(self.count, np.int64)  # the number of each slot's operation
+        self._orders: deque[tuple[Command, Sequence[int], Iterator[Any]]] = deque()
         self._closing = False
         self._closed = False
 
@@ -46,12 +47,16 @@ class LocalWorker(Worker):
             assert self._buffers is not None
             rows = self._rows if positions is None else np.asarray(positions) + self.first
             payloads = self._buffers.action_layout.elements(self._buffers.actions, rows)
-        return command, self._everything if positions is None else positions, payloads
+        chosen = self._everything if positions is None else positions
+        # Iterators: they are used up by being dispatched, so that nothing begins twice.
+        return iter([(command, chosen, iter(payloads))])
 
     def dispatch(self, order: Any) -> None:
-        if self._buffers is not None:
-            self._running[:] = self._buffers.requested[self._rows]
-        self._runner.submit(*order)
+        orders = self._orders
+        orders.extend(order)
+        while orders:
+            self._runner.submit(*orders[0])
+            orders.popleft()
 
     def work(self, need: int, deadline: float | None) -> bool:
         return self._runner.work(need, deadline)
@@ -62,15 +67,7 @@ class LocalWorker(Worker):
 
     def collect(self) -> list[Completion]:
         completion = self._runner.collect()
-        if completion is None:
-            return []
-        if self._buffers is not None:
-            completed = self._buffers.completed[self._rows]
-            if completion.positions is None:
-                completed[:] = self._running
-            else:
-                completed[completion.positions] = self._running[completion.positions]
-        return [completion]
+        return [] if completion is None else [completion]
 
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         self._runner.set_limits(max_in_flight, max_constructing)

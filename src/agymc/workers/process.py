@@ -44,7 +44,7 @@ from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
 from agymc.types import BlockedLoop
 from agymc.workers import _child
-from agymc.workers._channel import Channel, Frame, Kind
+from agymc.workers._channel import Channel, Frame, Kind, Unsent, encode
 from agymc.workers._lifeline import Lifeline, above_standard
 from agymc.workers._salvage import find_broken
 from agymc.workers._segments import create_segment, load, map_segment
@@ -94,7 +94,6 @@ class ProcessWorker(Worker):
         self._problems: list[str] = []
         self._blocked: list[BlockedLoop] = []
         self._pidfd = -1
-        self._told_to_close = False
         self._said_bye = False
         setup = _dumps_setup(spec)
         self._lifeline = Lifeline()
@@ -122,8 +121,8 @@ class ProcessWorker(Worker):
             self._lifeline.hand_over()
             if hasattr(os, "pidfd_open"):
                 self._pidfd = os.pidfd_open(self._process.pid)
-            self._send(Kind.BOOT, boot)
-            self._send(Kind.SETUP, setup)
+            self._send(encode(Kind.BOOT, boot))
+            self._send(encode(Kind.SETUP, setup))
         except BaseException:
             self._kill()
             self._note_death()
@@ -134,10 +133,10 @@ class ProcessWorker(Worker):
         """The process id of the worker."""
         return self._process.pid
 
-    def _send(self, kind: bytes, body: bytes = b"", descriptor: int = -1) -> None:
+    def _send(self, frame: Unsent, descriptor: int = -1) -> None:
         # A dead worker is told of by `collect`, after what it had still sent.
         with contextlib.suppress(ConnectionError):
-            self._channel.send(kind, body, descriptor)
+            self._channel.send(frame, descriptor)
 
     def allocate(self, spec: BuffersSpec) -> Buffers:
         return self._shared.allocate(spec)
@@ -145,29 +144,29 @@ class ProcessWorker(Worker):
     def attach(self, spec: BuffersSpec, buffers: Buffers) -> None:
         self._buffers = buffers
         self._silent_steps = not buffers.action_layout.object_leaves
-        self._send(Kind.ATTACH, cloudpickle.dumps(spec), self._shared.segment)
+        self._send(encode(Kind.ATTACH, cloudpickle.dumps(spec)), self._shared.segment)
 
     def prepare(
         self, command: Command, positions: Sequence[int] | None, payloads: Sequence[Any] | None
     ) -> Any:
         if command is Command.STEP and positions is None and self._silent_steps:
-            return Kind.STEP, b""
+            return encode(Kind.STEP)
         if command is Command.BUILD:
             assert payloads is not None
-            return Kind.COMMAND, _order(command, None, _dumps_env_fns(self.first, payloads))
+            return _order(command, None, _dumps_env_fns(self.first, payloads))
         if payloads is None and not self._silent_steps:
             assert self._buffers is not None
             chosen = range(self.count) if positions is None else positions
             rows = np.asarray(chosen, np.int64) + self.first
             payloads = self._buffers.action_layout.elements(self._buffers.actions, rows)
         pickled = None if payloads is None else _dumps_payloads(command, payloads)
-        return Kind.COMMAND, _order(command, positions, pickled)
+        return _order(command, positions, pickled)
 
     def dispatch(self, order: Any) -> None:
-        self._send(*order)
+        self._send(order)
 
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
-        self._send(Kind.LIMITS, pickle.dumps((max_in_flight, max_constructing)))
+        self._send(encode(Kind.LIMITS, pickle.dumps((max_in_flight, max_constructing))))
 
     @property
     def blocked(self) -> Sequence[BlockedLoop]:
@@ -257,17 +256,19 @@ class ProcessWorker(Worker):
     def begin_close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._told_to_close = self.death is not None or self._tell_to_close(0.0)
+            if self.death is None:
+                with contextlib.suppress(ConnectionError):
+                    self._channel.send(encode(Kind.CLOSE), deadline=0.0)
 
-    def _tell_to_close(self, deadline: float) -> bool:
+    def _told_to_close(self, deadline: float) -> bool:
         """False when the worker does not read, and its socket is full."""
         with contextlib.suppress(ConnectionError):
-            return self._channel.send(Kind.CLOSE, deadline=deadline)
+            return self._channel.flush(deadline)
         return True
 
     def end_close(self, deadline: float) -> list[str]:
         if self.death is None:
-            if self._told_to_close or self._tell_to_close(deadline):
+            if self._told_to_close(deadline):
                 while not self._channel.ended and wait_readable(self.arm(1), deadline):
                     exited = self._exited()
                     for frame in self._channel.receive(everything=exited):
@@ -342,9 +343,10 @@ def _reply(parts: tuple[Any, ...], errors: Sequence[Exception]) -> Reply:
     return Reply(*parts[1:]) if broken is None else _not_received(broken.error)
 
 
-def _order(command: Command, positions: Sequence[int] | None, payloads: bytes | None) -> bytes:
-    """The body of a COMMAND. Payloads are a pickle in it: they can fail to be had by themselves."""
-    return pickle.dumps((command, None if positions is None else list(positions), payloads))
+def _order(command: Command, positions: Sequence[int] | None, payloads: bytes | None) -> Unsent:
+    """A COMMAND. Payloads are a pickle in its body: they can fail to be had by themselves."""
+    chosen = None if positions is None else list(positions)
+    return encode(Kind.COMMAND, pickle.dumps((command, chosen, payloads)))
 
 
 def _dumps_setup(spec: ShardSpec) -> bytes:
