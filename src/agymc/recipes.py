@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import difflib
-import functools
 import importlib
 import importlib.util
 import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import gymnasium
@@ -98,11 +98,11 @@ class Recipe:
             self.num_envs = len(sources)
         per_env = _spread(env_kwargs, self.num_envs)
         wrappers = _checked_wrappers(wrappers)
-        same = functools.partial(_make_env, sources[0], self.kwargs, wrappers)
+        same = _EnvRecipe(sources[0], self.kwargs, wrappers)
         self.env_fns: list[EnvFn] = [
             same
             if own is None and source is sources[0]
-            else functools.partial(_make_env, source, {**self.kwargs, **(own or {})}, wrappers)
+            else _EnvRecipe(source, {**self.kwargs, **(own or {})}, wrappers)
             for source, own in zip(sources, per_env, strict=True)
         ]
 
@@ -253,17 +253,22 @@ def _checked_wrappers(wrappers: Any) -> tuple[_Wrapper, ...]:
     return tuple(wrappers)
 
 
-def _make_env(
-    source: EnvSpec | EnvFn, kwargs: Mapping[str, Any], wrappers: Sequence[_Wrapper]
-) -> Any:
-    """Make one env. Runs where the env will live."""
-    if isinstance(source, EnvSpec):
-        env: Any = _make_from_spec(source, dict(kwargs))
-    else:
-        env = source(**kwargs)
-    if inspect.isawaitable(env):
-        return _wrap_awaited(env, wrappers)
-    return _wrap(env, wrappers)
+@dataclass(frozen=True)
+class _EnvRecipe:
+    """Makes one env, where it will live."""
+
+    source: EnvSpec | EnvFn
+    kwargs: Mapping[str, Any]
+    wrappers: Sequence[_Wrapper]
+
+    def __call__(self) -> Any:
+        if isinstance(self.source, EnvSpec):
+            env: Any = _make_from_spec(self.source, dict(self.kwargs))
+        else:
+            env = self.source(**self.kwargs)
+        if inspect.isawaitable(env):
+            return _wrap_awaited(env, self.wrappers)
+        return _wrap(env, self.wrappers)
 
 
 def _wrap(env: Any, wrappers: Sequence[_Wrapper]) -> Any:

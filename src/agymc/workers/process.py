@@ -391,7 +391,10 @@ def _dumps_env_fns(first: int, env_fns: Sequence[Any]) -> bytes:
         return bytes(cloudpickle.dumps(env_fns))
     except Exception as error:
         for number, env_fn in enumerate(env_fns):
-            where = find_unpicklable(env_fn, f"env_fns[{first + number}]")
+            name = f"env_fns[{first + number}]"
+            # What the user gave lies in what the door made of it.
+            source = getattr(env_fn, "source", env_fn)
+            where = find_unpicklable(source, name) or find_unpicklable(env_fn, name)
             if where is not None:
                 raise PickleError(
                     f"the function that makes env {first + number} can't be sent to a worker "
