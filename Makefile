@@ -14,7 +14,7 @@ TEST_STAMP := $(VENV)/.installed-test
 
 DEMO_PICTURE := build/demo-mosaic.png
 DEMO_FLAGS := CartPole-v1 --num-envs 200 --episodes 5 --seed 0 --record $(DEMO_PICTURE) --compare
-PYTEST_FLAGS := -q
+PYTEST_FLAGS := -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint clean
@@ -30,7 +30,10 @@ demo: $(DEMO_STAMP) ## run 200 CartPoles at once, with a picture in build/
 # No test needs a display: SDL, which draws for pygame, is told to draw into memory.
 test: export SDL_VIDEODRIVER := dummy
 test: export SDL_AUDIODRIVER := dummy
-test: lint ## check everything: lint, then all tests (PYTEST_FLAGS="-q -k name" for some)
+test: lint ## check everything: lint, then all tests (PYTEST_FLAGS="-k name" for some)
+	@# Thousands of worker processes import these. Where bytecode is not written by default (as
+	@# PYTHONDONTWRITEBYTECODE has it), each of them would compile it all again.
+	@$(BIN)/python -m compileall -q src tests
 	$(BIN)/pytest $(PYTEST_FLAGS)
 
 lint: $(TEST_STAMP) ## check style, format, types and layers

@@ -3,6 +3,7 @@
 from agymc.aio_env import AioVectorEnv
 from agymc.aio_wrappers import AsyncRecordEpisodeStatistics, AsyncTimeLimit, AsyncWrapper
 from agymc.batch_env import BatchEnv
+from agymc.checkpoints import Snapshot
 from agymc.engines import ENGINES
 from agymc.errors import (
     ActionError,
@@ -29,7 +30,6 @@ from agymc.errors import (
     WorkerDiedError,
 )
 from agymc.make import make, make_async, make_vec, register
-from agymc.pool import Snapshot
 from agymc.rendering import mosaic
 from agymc.rollouts import Episode
 from agymc.statistics import Statistics

@@ -110,6 +110,7 @@ class Ledger:
         self._any_over = False
         self._only_steps = False  # the last batch was a step of all slots
         self.unwanted: set[int] = set()
+        self._reconciled = False
 
     # ------------------------------------------------------------------ before and at the beginning
 
@@ -207,6 +208,11 @@ class Ledger:
                 dropped = {ids[i] for i in np.flatnonzero(stale)}
                 rows = ids = [index for index in ids if index not in dropped]
                 replies = [reply for reply in replies if first + reply[0] not in dropped]
+        if self._reconciled:  # what was given up for lost may come after all
+            dropped = {index for index in ids if self._state[index] != _FLYING}
+            self.stale_replies += len(dropped)
+            rows = ids = [index for index in ids if index not in dropped]
+            replies = [reply for reply in replies if first + reply[0] not in dropped]
         if self.unwanted and not self.unwanted.isdisjoint(ids):
             dropped = self._drop_unwanted(ids)
             rows = ids = [index for index in ids if index not in dropped]
@@ -235,6 +241,7 @@ class Ledger:
             completed: (num_envs,) the numbers of operations whose end should have been noted.
         """
         assert self.buffers is not None
+        self._reconciled = True
         lost = (self._state == _FLYING) & (completed == self.buffers.requested)
         for line in (self.transitions, self.requests):
             line.ready = list(dict.fromkeys(line.ready))

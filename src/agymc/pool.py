@@ -20,7 +20,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Any
 
@@ -30,11 +29,10 @@ from numpy.typing import NDArray
 from agymc.batching import ObservationMode, PoolSpaces, unite
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, EnvReport
+from agymc.endings import CLOSE_TIMEOUT, disown_in_forks, end
 from agymc.errors import (
     BusyError,
     ClosedError,
-    ConfigurationError,
-    EnvError,
     NothingInFlightError,
     RecvTimeoutError,
     WorkerDiedError,
@@ -47,38 +45,12 @@ from agymc.types import AutoresetMode, Batch, EnvFn, Fairness
 from agymc.waiting import Plan, Wait, await_on, block_on, in_thread
 from agymc.workers.base import Worker, share_limit
 
-__all__ = ["CLOSE_TIMEOUT", "IdArray", "Pool", "Snapshot"]
-
-CLOSE_TIMEOUT = 5.0
-"""Seconds that `close` gives the envs, unless told otherwise."""
+__all__ = ["CLOSE_TIMEOUT", "IdArray", "Pool"]
 
 RESET_PATIENCE = 5.0
 """Seconds that a reset of all envs waits for what is in flight."""
 
-_SEND_SECONDS = 0.05  # after which a worker that has noted an end has surely told it
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state of one env, its random generators included, and of its episode. Can be pickled.
-
-    Attributes:
-        state: The env, as the slot saved it.
-        observation: The last observation.
-        terminated: Whether the episode had been terminated.
-        truncated: Whether it had been truncated.
-        episode_id: The number of the episode.
-        steps: The steps made in it.
-        seed: The seed of the last seeded reset.
-    """
-
-    state: Any
-    observation: Any
-    terminated: bool
-    truncated: bool
-    episode_id: int
-    steps: int
-    seed: int | None
+_SEND_SECONDS = 0.02  # after which a worker that has noted an end has surely told it
 
 
 class Pool:
@@ -114,8 +86,8 @@ class Pool:
         self.reports: list[EnvReport] = []
         self.closed = False
         self._pid = os.getpid()
-        _disown_in_forks(self)
-        self._finalizer = weakref.finalize(self, _end, self.workers, resources, self._pid)
+        disown_in_forks(self)
+        self._finalizer = weakref.finalize(self, end, self.workers, resources, self._pid)
         self._bounds = np.array([worker.first for worker in self.workers[1:]], np.int64)
         self._dead: list[Worker] = []
         self._torn = False  # whether the last `_collect` was interrupted
@@ -599,58 +571,6 @@ class Pool:
         for worker, (operations, constructions) in zip(self.workers, shares, strict=True):
             worker.set_limits(operations, constructions)
 
-    def snapshot(self, env_ids: IdArray | None) -> list[Snapshot]:
-        """The state of these envs, see `Snapshot`."""
-        buffers, ledger = self.buffers, self.ledger
-        ids = np.arange(self.num_envs) if env_ids is None else env_ids
-        states = self.request(Command.SNAPSHOT, env_ids, [None] * len(ids))
-        observations = buffers.observation_layout.elements(buffers.observations, ids)
-        return [
-            Snapshot(
-                state,
-                observation,
-                bool(buffers.terminations[index]),
-                bool(buffers.truncations[index]),
-                int(ledger.episode_ids[index]),
-                int(ledger.steps[index]),
-                ledger.seeds[index],
-            )
-            for index, state, observation in zip(ids.tolist(), states, observations, strict=True)
-        ]
-
-    def restore(self, snapshots: Sequence[Snapshot], env_ids: IdArray | None) -> None:
-        """Put these envs into the states of the snapshots.
-
-        Raises:
-            ConfigurationError: Something is no snapshot. Nothing was restored.
-            SnapshotError: A snapshot is not of such an env, which stays as it was. The others of
-                ``env_ids`` are restored.
-        """
-        for number, snapshot in enumerate(snapshots):
-            if not isinstance(snapshot, Snapshot):
-                raise ConfigurationError(
-                    f"expected a snapshot, got {snapshot!r}, at snapshots[{number}]"
-                )
-        buffers = self.buffers
-        failed: set[int] = set()
-        problem: EnvError | None = None
-        try:
-            self.request(Command.RESTORE, env_ids, [snapshot.state for snapshot in snapshots])
-        except EnvError as error:
-            problem = error
-            failed.update(*(one.env_ids for one in (error, *error.others)))
-        ids = np.arange(self.num_envs) if env_ids is None else env_ids
-        for index, snapshot in zip(ids.tolist(), snapshots, strict=True):
-            if index in failed:
-                continue
-            write = buffers.observation_layout.writer(buffers.observations, index)
-            write(snapshot.observation)
-            buffers.terminations[index] = snapshot.terminated
-            buffers.truncations[index] = snapshot.truncated
-            self.ledger.restored(index, snapshot.episode_id, snapshot.steps, snapshot.seed)
-        if problem is not None:
-            raise problem
-
     # ------------------------------------------------------------------ the end
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
@@ -660,7 +580,7 @@ class Pool:
         if detached is not None:
             workers, resources, pid = detached[2]
             try:
-                problems = _end(workers, resources, pid, timeout)
+                problems = end(workers, resources, pid, timeout)
             finally:
                 if self.ledger.buffers is not None:
                     self.ledger.buffers.release()
@@ -683,7 +603,7 @@ class Pool:
                 workers, resources, pid = detached[2]
                 left = max(0.0, deadline - perf_counter())
                 try:
-                    problems += await in_thread(lambda: _end(workers, resources, pid, left))
+                    problems += await in_thread(lambda: end(workers, resources, pid, left))
                 finally:
                     if self.ledger.buffers is not None:
                         self.ledger.buffers.release()
@@ -694,51 +614,3 @@ class Pool:
 def _dispatch(workers: Sequence[Worker], orders: Sequence[Any]) -> None:
     for worker, order in zip(workers, orders, strict=True):
         worker.dispatch(order)
-
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_hooked = False
-
-
-def _disown_in_forks(pool: Pool) -> None:
-    """See to it that a child forked from here finds the pool closed, without asking every time."""
-    global _hooked
-    if not _hooked and hasattr(os, "register_at_fork"):
-        _hooked = True
-        os.register_at_fork(after_in_child=_disown)
-    _pools.add(pool)
-
-
-def _disown() -> None:
-    for pool in list(_pools):
-        pool.closed = True
-
-
-def _end(
-    workers: Sequence[Worker],
-    resources: Sequence[Any],
-    pid: int,
-    timeout: float = CLOSE_TIMEOUT,
-) -> list[str]:
-    """Close workers, all at once. A plain function: the pool may be garbage already."""
-    if os.getpid() != pid:
-        for owned in (*workers, *resources):
-            owned.abandon()
-        return []
-    deadline = perf_counter() + timeout
-    problems: list[str] = []
-    try:
-        for worker in workers:
-            worker.begin_close()
-    finally:
-        try:
-            for worker in workers:
-                problems += worker.end_close(deadline)
-        except BaseException:  # Ctrl-C: they get no more time
-            for worker in workers:
-                worker.end_close(0.0)
-            raise
-        finally:
-            for resource in resources:
-                resource.close()
-    return problems

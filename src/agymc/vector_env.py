@@ -18,11 +18,12 @@ from agymc.arguments import (
     spread_values,
 )
 from agymc.batching import ObservationMode, check_observation_mode
+from agymc.checkpoints import Snapshot, restore, take_snapshots
 from agymc.commands import Command
 from agymc.engines import EngineOptions, start_pool
 from agymc.errors import BatchLengthError, BusyError, NothingInFlightError
 from agymc.infos import merge
-from agymc.pool import CLOSE_TIMEOUT, IdArray, Snapshot
+from agymc.pool import CLOSE_TIMEOUT, IdArray
 from agymc.statistics import Statistics
 from agymc.types import Batch, EnvFn
 
@@ -435,7 +436,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             SnapshotError: An env can't be copied; it says what in it can't.
         """
         self._check_not_waiting("snapshot")
-        return self._pool.snapshot(check_env_ids(env_ids, self.num_envs))
+        return take_snapshots(self._pool, check_env_ids(env_ids, self.num_envs))
 
     def restore(self, snapshots: Sequence[Snapshot], env_ids: Any = None) -> None:
         """Put envs into states that `snapshot` gave; what follows is as it was from there.
@@ -449,7 +450,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         count = self.num_envs if ids is None else len(ids)
         if len(snapshots) != count:
             raise BatchLengthError(f"expected {count} snapshots, one per env, got {len(snapshots)}")
-        self._pool.restore(snapshots, ids)
+        restore(self._pool, snapshots, ids)
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]

@@ -67,7 +67,10 @@ def make(engine, num_envs=3):
     return agymc.make_vec([partial(Counting, length=1000)] * num_envs, engine=engine, **options)
 
 
-@pytest.mark.parametrize("engine", ["serial", "thread", "process"])
+# The other engines are made of these: in a worker process there is no Ctrl-C.
+pytestmark = pytest.mark.parametrize("engine", ["serial", "thread", "process"])
+
+
 @pytest.mark.parametrize("what", ["step", "send"])
 def test_then_a_reset_puts_all_right(engine, what):
     with make(engine) as envs:
