@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -318,6 +318,7 @@ class AioVectorEnv:
         batched: bool = False,
         min_ready: int = 1,
         seed: int | None = None,
+        errors: Literal["raise", "keep"] = "raise",
     ) -> AsyncIterator[Episode]:
         """Play whole episodes.
 
@@ -327,7 +328,8 @@ class AioVectorEnv:
                 ...
 
         Exactly ``episodes`` episodes are begun, each as soon as an env is free, and all of them are
-        given: short ones are not preferred.
+        given: short ones are not preferred. What was in flight before is waited for and dropped, as
+        by `reset`; so is what a rollout that was broken off has left.
 
         Args:
             policy: ``observation -> action``, or with ``batched`` a batch of k observations -> k
@@ -338,13 +340,32 @@ class AioVectorEnv:
             batched: Whether the policy takes batches.
             min_ready: With ``batched``: the least envs per batch, where so many are playing.
             seed: Seeds episode i with ``seed + i``; None for unseeded resets.
+            errors: "keep": an env that raises ends its episode, which has the error as its
+                ``error``, and goes on with the next. An env whose worker died plays no more.
 
         Raises:
             ConfigurationError: The autoreset mode is SAME_STEP, which begins episodes by itself.
+            EnvError: An env raised, and errors are not kept; or there is no env left.
         """
         return rollout(
-            self, policy, episodes, ordered=ordered, batched=batched, min_ready=min_ready, seed=seed
+            self,
+            policy,
+            episodes,
+            ordered=ordered,
+            batched=batched,
+            min_ready=min_ready,
+            seed=seed,
+            errors=errors,
         )
+
+    async def start_over(self) -> None:
+        """Wait for what is in flight, and drop all that was not received.
+
+        Raises:
+            BusyError: It takes longer than 5 seconds. Nothing is dropped.
+        """
+        pool = await self._begin("start over")
+        await self._carry_out(pool.plan_start_over(), "start_over")
 
     # ------------------------------------------------------------------ everything else
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agymc.errors import ConfigurationError
+from agymc.errors import ConfigurationError, EnvError, WorkerDiedError
 from agymc.spaces import Layout
 from agymc.types import AutoresetMode, Batch
 
@@ -34,6 +34,8 @@ class Episode:
         rewards: (n,) float64, or (n, r) for vector rewards.
         terminated: Whether the env ended it.
         truncated: Whether it was cut short.
+        error: What ended it where the env did not, with ``errors="keep"``; else None. There is an
+            action more than rewards then, if it failed in a step.
     """
 
     number: int
@@ -43,10 +45,11 @@ class Episode:
     rewards: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     terminated: bool = False
     truncated: bool = False
+    error: EnvError | None = None
 
     def __len__(self) -> int:
         """The number of steps."""
-        return len(self.actions)
+        return len(self.rewards)
 
 
 class _Envs(Protocol):
@@ -61,6 +64,7 @@ class _Envs(Protocol):
     def send(self, actions: Any, env_ids: Any = None) -> None: ...
     def send_reset(self, seed: Any = None, options: Any = None, env_ids: Any = None) -> None: ...
     async def recv(self, min_ready: int | None = None) -> Batch: ...
+    async def start_over(self) -> None: ...
 
 
 async def rollout(
@@ -72,6 +76,7 @@ async def rollout(
     batched: bool,
     min_ready: int,
     seed: int | None,
+    errors: str,
 ) -> AsyncIterator[Episode]:
     """See `AioVectorEnv.rollout`."""
     if envs.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -81,7 +86,10 @@ async def rollout(
         )
     if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
         raise ConfigurationError(f"expected episodes to be a positive integer, got {episodes!r}")
-    run = _Rollout(envs, policy, episodes, batched, min_ready, seed)
+    if errors not in ("raise", "keep"):
+        raise ConfigurationError(f"expected errors to be 'raise' or 'keep', got {errors!r}")
+    await envs.start_over()
+    run = _Rollout(envs, policy, episodes, batched, min_ready, seed, keep=errors == "keep")
     held: dict[int, Episode] = {}
     next_number = 0
     try:
@@ -112,8 +120,11 @@ class _Rollout:
         batched: bool,
         min_ready: int,
         seed: int | None,
+        *,
+        keep: bool,
     ) -> None:
         self._envs = envs
+        self._keep = keep
         self._policy = policy
         self._left = episodes
         self._begun = 0
@@ -127,7 +138,8 @@ class _Rollout:
         self._thinking: dict[asyncio.Task[Any], list[int]] = {}
 
     async def episodes(self) -> AsyncIterator[Episode]:
-        self._begin(range(min(self._left, self._envs.num_envs)))
+        for episode in self._begin(list(range(min(self._left, self._envs.num_envs)))):
+            yield episode
         while self._playing:
             if self._receiving is None and self._envs.in_flight:
                 self._receiving = asyncio.ensure_future(self._envs.recv(self._min_ready))
@@ -138,22 +150,63 @@ class _Rollout:
             for task in done:
                 if task is self._receiving:
                     self._receiving = None
-                    for episode in self._take(task.result()):
-                        yield episode
+                    try:
+                        batch = task.result()
+                    except EnvError as error:
+                        ended = self._fail(error)
+                    else:
+                        ended = self._take(batch)
                 else:
-                    self._act(self._thinking.pop(task), task.result())
+                    ended = self._act(self._thinking.pop(task), task.result())
+                for episode in ended:
+                    yield episode
 
-    def _begin(self, env_ids: range | list[int]) -> None:
-        if not len(env_ids):
-            return
+    def _begin(self, env_ids: list[int]) -> list[Episode]:
+        """Begin an episode in each of these envs, as far as any are left to begin.
+
+        Gives those that have ended already, as their env is gone.
+        """
+        del env_ids[self._left :]
+        if not env_ids:
+            return []
         numbers = range(self._begun, self._begun + len(env_ids))
+        seeds = None if self._seed is None else [self._seed + number for number in numbers]
+        try:
+            self._envs.send_reset(seed=seeds, env_ids=env_ids)
+        except WorkerDiedError as error:
+            return self._fail(error, env_ids)
         self._begun += len(env_ids)
         self._left -= len(env_ids)
         for number, index in zip(numbers, env_ids, strict=True):
             self._playing[index] = Episode(number, index)
             self._rewards[index] = []
-        seeds = None if self._seed is None else [self._seed + number for number in numbers]
-        self._envs.send_reset(seed=seeds, env_ids=list(env_ids))
+        return []
+
+    def _fail(self, error: EnvError, idle: Sequence[int] = ()) -> list[Episode]:
+        """End the episodes of the envs that failed; ``idle`` ones wait for their next.
+
+        Raises:
+            EnvError: Errors are not to be kept, or no env is left.
+        """
+        if not self._keep:
+            raise error
+        ended: list[Episode] = []
+        again = list(idle)
+        for one in (error, *error.others):
+            for index in one.env_ids:
+                episode = self._playing.pop(index, None)
+                if episode is not None:
+                    episode.error = one
+                    episode.rewards = np.array(self._rewards.pop(index), np.float64)
+                    ended.append(episode)
+                if isinstance(one, WorkerDiedError):
+                    again = [other for other in again if other != index]
+                elif episode is not None:
+                    again.append(index)
+        ended += self._begin(again)
+        if self._left and not self._playing:
+            raise error
+        return ended
 
     def _take(self, batch: Batch) -> list[Episode]:
         """Note the results of a batch, have the policy answer them; gives the episodes that end."""
@@ -174,32 +227,42 @@ class _Rollout:
             else:
                 thinking.append(index)
                 rows.append(row)
-        self._begin([episode.env_id for episode in ended[: self._left]])
+        ended += self._begin([episode.env_id for episode in ended])
         if self._batched:
             if thinking:
-                self._ask(thinking, _rows(batch.observations, rows))
+                ended += self._ask(thinking, _rows(batch.observations, rows))
         else:
             for row, index in zip(rows, thinking, strict=True):
-                self._ask([index], observations[row])
+                ended += self._ask([index], observations[row])
         return ended
 
     def _elements(self, batch: Batch) -> list[Any]:
         columns = self._layout.columns_of(batch.observations)
         return self._layout.elements(columns)
 
-    def _ask(self, env_ids: list[int], observation: Any) -> None:
+    def _ask(self, env_ids: list[int], observation: Any) -> list[Episode]:
         answer = self._policy(observation)
-        if inspect.isawaitable(answer):
-            self._thinking[asyncio.ensure_future(answer)] = env_ids
-        else:
-            self._act(env_ids, answer)
+        if not inspect.isawaitable(answer):
+            return self._act(env_ids, answer)
+        self._thinking[asyncio.ensure_future(answer)] = env_ids
+        return []
 
-    def _act(self, env_ids: list[int], answer: Any) -> None:
+    def _act(self, env_ids: list[int], answer: Any) -> list[Episode]:
+        """Send actions to envs; gives the episodes that end by it, as their env is gone."""
         actions = answer if self._batched else [answer]
-        self._envs.send(actions, env_ids)
         parts = _split(actions, len(env_ids))
+        try:
+            self._envs.send(actions, env_ids)
+        except WorkerDiedError as error:
+            ended = self._fail(error)
+            left = [row for row, index in enumerate(env_ids) if index not in error.env_ids]
+            if left:
+                some = _rows(actions, left) if self._batched else actions
+                ended += self._act([env_ids[row] for row in left], some)
+            return ended
         for index, action in zip(env_ids, parts, strict=True):
             self._playing[index].actions.append(action)
+        return []
 
     async def stop(self) -> None:
         """End the tasks that are still waiting; what was sent stays receivable."""
