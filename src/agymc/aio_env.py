@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from agymc.arguments import check_call_name, check_env_ids, check_ready_counts, spread_reset
 from agymc.batching import ObservationMode, check_observation_mode
 from agymc.commands import Command
-from agymc.engines import EngineOptions, start_pool
+from agymc.engines import EngineOptions, set_limits, start_pool
 from agymc.errors import AgymcError, BusyError, ClosedError, ConfigurationError, EnvError
 from agymc.infos import merge
 from agymc.pool import CLOSE_TIMEOUT, IdArray, Pool
@@ -379,11 +378,12 @@ class AioVectorEnv:
         """Change how many coroutines run at the same time, at the most; None for no limit.
 
         What runs already goes on; the new limits decide what begins next.
+
+        Raises:
+            ConfigurationError: The engine is not one of coroutines, or a limit is less than the
+                number of workers.
         """
-        self._options = replace(
-            self._options, max_in_flight=max_in_flight, max_constructing=max_constructing
-        )
-        self._pool.set_limits(max_in_flight, max_constructing)
+        set_limits(self._pool, self.engine, max_in_flight, max_constructing)
 
     async def call(
         self, name: str, /, *args: Any, env_ids: Any = None, **kwargs: Any

@@ -18,7 +18,14 @@ from agymc.workers.base import ShardSpec, Worker, share_limit
 from agymc.workers.local import LocalWorker
 from agymc.workers.process import ProcessWorker, SharedResources
 
-__all__ = ["DEFAULT_ENGINE", "ENGINES", "EngineOptions", "available_cpus", "start_pool"]
+__all__ = [
+    "DEFAULT_ENGINE",
+    "ENGINES",
+    "EngineOptions",
+    "available_cpus",
+    "set_limits",
+    "start_pool",
+]
 
 ENGINES: dict[str, tuple[str, str]] = {
     "serial": ("local", "serial"),
@@ -70,6 +77,15 @@ class EngineOptions:
         _check_count("threads", self.threads, how == "thread", self.engine)
         _check_count("max_in_flight", self.max_in_flight, how == "asyncio", self.engine)
         _check_count("max_constructing", self.max_constructing, how == "asyncio", self.engine)
+        if self.lag_threshold is not None and (
+            isinstance(self.lag_threshold, bool)
+            or not isinstance(self.lag_threshold, int | float)
+            or not self.lag_threshold > 0
+        ):
+            raise ConfigurationError(
+                "expected lag_threshold to be a positive number of seconds or None, got "
+                f"{self.lag_threshold!r}"
+            )
         if self.fairness not in ("arrival", "oldest"):
             raise ConfigurationError(
                 f"expected fairness 'arrival' or 'oldest', got {self.fairness!r}"
@@ -79,6 +95,20 @@ class EngineOptions:
                 "expected reset_seed to be a function (env index, episode number) -> seed or None, "
                 f"got {self.reset_seed!r}"
             )
+
+
+def set_limits(
+    pool: Pool, engine: str, max_in_flight: int | None, max_constructing: int | None
+) -> None:
+    """Change how many coroutines of a pool may run at the same time; None for no limit.
+
+    Raises:
+        ConfigurationError: As `EngineOptions`; or a limit is less than the number of workers.
+    """
+    EngineOptions(engine, max_in_flight=max_in_flight, max_constructing=max_constructing)
+    if ENGINES[engine][1] != "asyncio":
+        raise ConfigurationError(f"the engine {engine!r} has no limits to set")
+    pool.set_limits(max_in_flight, max_constructing)
 
 
 def start_pool(

@@ -32,6 +32,9 @@ def make_vec(
     engine: str | None = None,
     num_workers: int | None = None,
     threads: int | None = None,
+    max_in_flight: int | None = None,
+    max_constructing: int | None = None,
+    lag_threshold: float | None = 0.1,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     observation_mode: ObservationMode = "same",
     copy: bool = True,
@@ -56,6 +59,10 @@ def make_vec(
         num_workers: For process engines: how many processes. By default as many as CPUs that this
             process may use.
         threads: For thread engines: how many threads per worker. By default one per env.
+        max_in_flight: For coroutines: how many operations run at the same time, at the most.
+        max_constructing: The same for the constructions of envs.
+        lag_threshold: For coroutines: seconds for which an env may block the event loop before a
+            `BlockedLoopWarning` says so, with the stack; None: never.
         autoreset_mode: What happens to an env whose episode is over; also as a string, "NextStep",
             "SameStep" or "Disabled".
         observation_mode: "same", "different" (bounds may differ), or
@@ -92,6 +99,9 @@ def make_vec(
         engine=engine,
         num_workers=num_workers,
         threads=threads,
+        max_in_flight=max_in_flight,
+        max_constructing=max_constructing,
+        lag_threshold=lag_threshold,
         autoreset_mode=autoreset_mode,
         observation_mode=observation_mode,
         copy=copy,
@@ -112,6 +122,9 @@ def make_vec(
         engine=engine or DEFAULT_ENGINE,
         num_workers=num_workers,
         threads=threads,
+        max_in_flight=max_in_flight,
+        max_constructing=max_constructing,
+        lag_threshold=lag_threshold,
         autoreset_mode=check_autoreset_mode(autoreset_mode),
         reset_seed=reset_seed,
         fairness=fairness,
@@ -227,10 +240,9 @@ def make_async(
             runs them beside it; see docs/asyncio.md.
         num_workers: As in `make_vec`.
         threads: As in `make_vec`.
-        max_in_flight: For coroutines: how many operations run at the same time, at the most.
-        max_constructing: The same for the constructions of envs.
-        lag_threshold: For coroutines: seconds for which an env may block the event loop before a
-            `BlockedLoopWarning` says so, with the stack; None: never.
+        max_in_flight: As in `make_vec`.
+        max_constructing: As in `make_vec`.
+        lag_threshold: As in `make_vec`.
         autoreset_mode: As in `make_vec`.
         observation_mode: As in `make_vec`.
         wrappers: As in `make_vec`.
@@ -286,6 +298,9 @@ def make(
     engine: str | None = None,
     num_workers: int | None = None,
     threads: int | None = None,
+    max_in_flight: int | None = None,
+    max_constructing: int | None = None,
+    lag_threshold: float | None = 0.1,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
     env_kwargs: EnvKwargs = None,
     check_actions: bool = True,
@@ -301,6 +316,9 @@ def make(
         engine: As in `make_vec`.
         num_workers: As in `make_vec`.
         threads: As in `make_vec`.
+        max_in_flight: As in `make_vec`.
+        max_constructing: As in `make_vec`.
+        lag_threshold: As in `make_vec`.
         wrappers: As in `make_vec`.
         env_kwargs: As in `make_vec`.
         check_actions: As in `make_vec`.
@@ -316,6 +334,9 @@ def make(
         engine=engine or DEFAULT_ENGINE,
         num_workers=num_workers,
         threads=threads,
+        max_in_flight=max_in_flight,
+        max_constructing=max_constructing,
+        lag_threshold=lag_threshold,
         autoreset_mode=AutoresetMode.DISABLED,
     )
     show = kwargs.get("render_mode") == "human"

@@ -20,7 +20,7 @@ from agymc.arguments import (
 from agymc.batching import ObservationMode, check_observation_mode
 from agymc.checkpoints import Snapshot, restore, take_snapshots
 from agymc.commands import Command
-from agymc.engines import EngineOptions, start_pool
+from agymc.engines import EngineOptions, set_limits, start_pool
 from agymc.errors import BatchLengthError, BusyError, NothingInFlightError
 from agymc.infos import merge
 from agymc.pool import CLOSE_TIMEOUT, IdArray
@@ -417,6 +417,19 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def render(self) -> tuple[Any, ...]:
         """What each env's `render` gives: in mode "rgb_array" a frame (height, width, 3) uint8."""
         return self.call("render")
+
+    def set_limits(
+        self, *, max_in_flight: int | None = None, max_constructing: int | None = None
+    ) -> None:
+        """Change how many coroutines run at the same time, at the most; None for no limit.
+
+        What runs already goes on; the new limits decide what begins next.
+
+        Raises:
+            ConfigurationError: The engine is not one of coroutines, or a limit is less than the
+                number of workers.
+        """
+        set_limits(self._pool, self.engine, max_in_flight, max_constructing)
 
     def statistics(self) -> Statistics:
         """What has happened so far, per env and in all."""
