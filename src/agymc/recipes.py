@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -288,9 +289,10 @@ def _make_from_spec(spec: EnvSpec, kwargs: dict[str, Any]) -> Any:
     creator: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     if kwargs.get("render_mode") == RGB_ARRAY_IF_POSSIBLE:
         del kwargs["render_mode"]
-        metadata = getattr(creator, "metadata", None) or {}
+        maker = creator.loaded() if isinstance(creator, CoroutineEntryPoint) else creator
+        metadata = getattr(maker, "metadata", None) or {}
         modes = metadata.get("render_modes", metadata.get("render.modes", ()))
-        if "rgb_array" in modes and "render_mode" not in spec.kwargs:
+        if "rgb_array" in modes and "render_mode" not in spec.kwargs and _takes_render_mode(maker):
             kwargs["render_mode"] = "rgb_array"
     if isinstance(creator, CoroutineEntryPoint) or is_coroutine_env(creator):
         return _make_coroutine_env(spec, creator, kwargs)
@@ -309,20 +311,45 @@ class CoroutineEntryPoint:
 
     def __call__(self, **kwargs: Any) -> Any:
         """Make one env."""
-        creator = self.creator
-        return (load_env_creator(creator) if isinstance(creator, str) else creator)(**kwargs)
+        return self.loaded()(**kwargs)
+
+    def loaded(self) -> Callable[..., Any]:
+        """What makes the env."""
+        creator: Any = self.creator
+        return load_env_creator(creator) if isinstance(creator, str) else creator
+
+
+def _takes_render_mode(maker: Any) -> bool:
+    """Whether it can be called with a ``render_mode``, as far as one can tell."""
+    # An __init__ that takes any keyword hands them on to that of a base.
+    functions = (
+        [vars(c)["__init__"] for c in maker.__mro__ if "__init__" in vars(c)]
+        if (inspect.isclass(maker))
+        else [maker]
+    )
+    for function in functions:
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError):
+            continue
+        if "render_mode" in parameters or (
+            function is maker and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        ):
+            return True
+    return False
 
 
 def _make_coroutine_env(
     spec: EnvSpec, creator: Callable[..., Any], kwargs: dict[str, Any]
-) -> AsyncEnv:
+) -> AsyncEnv | Awaitable[AsyncEnv]:
     """What `gymnasium.make` does, for an env that it would refuse."""
     limit = kwargs.pop("max_episode_steps", spec.max_episode_steps)
     kwargs.pop("disable_env_checker", None)
-    env: AsyncEnv = creator(**{**spec.kwargs, **kwargs})
+    env: Any = creator(**{**spec.kwargs, **kwargs})
+    wrappers: Sequence[_Wrapper] = ()
     if limit is not None and limit != -1:
-        env = AsyncTimeLimit(env, limit)
-    return env
+        wrappers = [functools.partial(AsyncTimeLimit, max_episode_steps=limit)]
+    return _wrap_awaited(env, wrappers) if inspect.isawaitable(env) else _wrap(env, wrappers)
 
 
 class _Adapted:
