@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -16,3 +17,10 @@ def ctrl_c_works() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def collecting_garbage_is_cheap() -> None:
+    """Many tests do it, to see what is left behind; what was imported before is not garbage."""
+    gc.collect()
+    gc.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,9 @@ from tests.support.envs import Awaited, Gate
 import agymc
 
 MODES = tuple(agymc.AutoresetMode)
+
+# Every id on every engine, and every mode.
+WHOLE_TABLES = ("test_every_env_of_gymnasium", "test_many_envs", "test_modes_and_numbers")
 
 
 def _variants() -> Iterator[Any]:
@@ -114,3 +118,33 @@ def make_gates(tmp_path: Path) -> Iterator[Callable[[int], list[Gate]]]:
     yield make
     for gate in gates:
         gate.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Thin out the tables of cases for engines that are made of two others.
+
+    "process+thread" is the worker of "process" with the runner of "thread", both of which see every
+    case. It sees a third of each table, and every test.
+    """
+    here = str(Path(__file__).parent)
+    turns: Counter[tuple[str, str]] = Counter()
+    kept, dropped = [], []
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        name = item.nodeid.partition("[")[0]
+        engine = "" if callspec is None else callspec.params.get("engine", "")
+        if (
+            engine in ("process+thread", "process+asyncio")
+            and str(item.path).startswith(here)
+            and not name.endswith(WHOLE_TABLES)
+        ):
+            # The engines begin at different cases.
+            turn = turns[name, engine] + (engine == "process+asyncio")
+            turns[name, engine] += 1
+            if turn % 3 and turns[name, engine] > 1:
+                dropped.append(item)
+                continue
+        kept.append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
