@@ -30,6 +30,8 @@ demo: $(DEMO_STAMP) ## run 200 CartPoles at once, with a picture in build/
 # No test needs a display: SDL, which draws for pygame, is told to draw into memory.
 test: export SDL_VIDEODRIVER := dummy
 test: export SDL_AUDIODRIVER := dummy
+# NumPy's linear algebra starts a thread per CPU, which spins, in each of thousands of processes.
+test: export OPENBLAS_NUM_THREADS := 1
 test: lint ## check everything: lint, then all tests (PYTEST_FLAGS="-k name" for some)
 	@# Thousands of worker processes import these. Where bytecode is not written by default (as
 	@# PYTHONDONTWRITEBYTECODE has it), each of them would compile it all again.
