@@ -224,10 +224,12 @@ def test_bar_leaves_what_envs_print_alone(command, engine):
         command, "run", "strange:Chatty-v0", "-n", 2, "-e", 2, "--seed", 5, "--engine", engine
     )
     for words in ("hello from 5", "hello from 6"):
-        assert sum(line.removeprefix("unfinished" * 2) == words for line in lines) == 2, lines
+        # Two workers may print into each other's lines, but never into those of the bar.
+        assert "".join(lines).count(words) == 2, lines
     assert sum("a line of native code" in line for line in lines) == 4
     assert "".join(lines).count("unfinished") == 4
     assert not any("Playing" in line and "native" not in line for line in lines)
+    assert not any("Playing" in line and "hello" in line for line in lines)
     assert any(line.startswith("steps per second (SPS)") for line in lines)
 
 

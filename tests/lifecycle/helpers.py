@@ -45,7 +45,8 @@ def _children() -> set[str]:
     found = set()
     for process in psutil.Process().children(recursive=True):
         try:
-            found.add(f"process {process.pid}, {process.status()}: {process.cmdline()}")
+            dead = " (dead)" if process.status() == psutil.STATUS_ZOMBIE else ""
+            found.add(f"process {process.pid}{dead}: {process.cmdline()}")
         except psutil.Error:
             pass
     return found
