@@ -375,15 +375,8 @@ class AioVectorEnv:
     def set_limits(
         self, *, max_in_flight: int | None = None, max_constructing: int | None = None
     ) -> None:
-        """Change how many coroutines run at the same time, at the most; None for no limit.
-
-        What runs already goes on; the new limits decide what begins next.
-
-        Raises:
-            ConfigurationError: The engine is not one of coroutines, or a limit is less than the
-                number of workers.
-        """
-        set_limits(self._pool, self.engine, max_in_flight, max_constructing)
+        """Change how many coroutines run at the same time; see `VectorEnv.set_limits`."""
+        set_limits(self._pool, max_in_flight, max_constructing)
 
     async def call(
         self, name: str, /, *args: Any, env_ids: Any = None, **kwargs: Any

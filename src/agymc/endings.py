@@ -1,36 +1,18 @@
-"""How a pool ends: closed, dropped, or copied by a fork."""
+"""How a pool ends, closed or dropped."""
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
 from agymc.workers.base import Worker
 
-__all__ = ["CLOSE_TIMEOUT", "disown_in_forks", "end"]
+__all__ = ["CLOSE_TIMEOUT", "end"]
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that `close` gives the envs, unless told otherwise."""
-
-_pools: weakref.WeakSet[Any] = weakref.WeakSet()
-_hooked = False
-
-
-def disown_in_forks(pool: Any) -> None:
-    """Let a child forked from here find the pool ``closed``, without asking each time."""
-    global _hooked
-    if not _hooked and hasattr(os, "register_at_fork"):
-        _hooked = True
-        os.register_at_fork(after_in_child=_disown)
-    _pools.add(pool)
-
-
-def _disown() -> None:
-    for pool in list(_pools):
-        pool.closed = True
 
 
 def end(

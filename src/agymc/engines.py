@@ -97,17 +97,15 @@ class EngineOptions:
             )
 
 
-def set_limits(
-    pool: Pool, engine: str, max_in_flight: int | None, max_constructing: int | None
-) -> None:
+def set_limits(pool: Pool, max_in_flight: int | None, max_constructing: int | None) -> None:
     """Change how many coroutines of a pool may run at the same time; None for no limit.
 
     Raises:
         ConfigurationError: As `EngineOptions`; or a limit is less than the number of workers.
     """
-    EngineOptions(engine, max_in_flight=max_in_flight, max_constructing=max_constructing)
-    if ENGINES[engine][1] != "asyncio":
-        raise ConfigurationError(f"the engine {engine!r} has no limits to set")
+    EngineOptions(pool.engine, max_in_flight=max_in_flight, max_constructing=max_constructing)
+    if ENGINES[pool.engine][1] != "asyncio":
+        raise ConfigurationError(f"the engine {pool.engine!r} has no limits to set")
     pool.set_limits(max_in_flight, max_constructing)
 
 

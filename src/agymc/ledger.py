@@ -100,7 +100,6 @@ class Ledger:
         self._everything = np.arange(num_envs)
         self._state = np.zeros(num_envs, np.int8)
         self._commands = np.zeros(num_envs, np.int8)  # of the last operation of each slot
-        self._numbers = np.zeros(num_envs, np.int64)  # and the number of the batch it was in
         self.begun = 0
         self._replies: dict[int, Reply] = {}
         self._errors: dict[int, EnvError] = {}
@@ -172,14 +171,12 @@ class Ledger:
             count = self.num_envs
             self._state.fill(_FLYING)
             self._commands.fill(command)
-            self._numbers.fill(number)
             if buffers is not None:
                 buffers.requested.fill(number)
         else:
             count = len(env_ids)
             self._state[env_ids] = _FLYING
             self._commands[env_ids] = command
-            self._numbers[env_ids] = number
             if buffers is not None:
                 buffers.requested[env_ids] = number
         # There is no call in this line, so no interruption either.
@@ -200,21 +197,17 @@ class Ledger:
             rows = ids = [first + position for position in completion.positions]
         replies = completion.replies
         buffers = self.buffers
+        dropped: set[int] = set()
         if buffers is not None:
             completed, requested = buffers.completed[rows], buffers.requested[rows]
             if completed.tobytes() != requested.tobytes():
-                stale = completed != requested
-                self.stale_replies += int(stale.sum())
-                dropped = {ids[i] for i in np.flatnonzero(stale)}
-                rows = ids = [index for index in ids if index not in dropped]
-                replies = [reply for reply in replies if first + reply[0] not in dropped]
+                dropped.update(ids[i] for i in np.flatnonzero(completed != requested))
         if self._reconciled:  # what was given up for lost may come after all
-            dropped = {index for index in ids if self._state[index] != _FLYING}
-            self.stale_replies += len(dropped)
-            rows = ids = [index for index in ids if index not in dropped]
-            replies = [reply for reply in replies if first + reply[0] not in dropped]
-        if self.unwanted and not self.unwanted.isdisjoint(ids):
-            dropped = self._drop_unwanted(ids)
+            dropped.update(index for index in ids if self._state[index] != _FLYING)
+        self.stale_replies += len(dropped)
+        if self.unwanted:
+            dropped |= self._drop_unwanted(index for index in ids if index not in dropped)
+        if dropped:
             rows = ids = [index for index in ids if index not in dropped]
             replies = [reply for reply in replies if first + reply[0] not in dropped]
         if not ids:
@@ -416,7 +409,8 @@ class Ledger:
             line.ready = ready[~wanted].tolist()
             return ready[wanted]
         if self._fairness == "oldest":
-            ready = ready[np.argsort(self._numbers[ready], kind="stable")]
+            assert self.buffers is not None
+            ready = ready[np.argsort(self.buffers.requested[ready], kind="stable")]
         chosen = ready[:max_ready]
         line.ready = ready[len(chosen) :].tolist()
         self._take_these(chosen)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from agymc.batching import ObservationMode, PoolSpaces, unite
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, EnvReport
-from agymc.endings import CLOSE_TIMEOUT, disown_in_forks, end
+from agymc.endings import CLOSE_TIMEOUT, end
 from agymc.errors import (
     BusyError,
     ClosedError,
@@ -37,6 +37,7 @@ from agymc.errors import (
     RecvTimeoutError,
     WorkerDiedError,
 )
+from agymc.forks import in_forked_child
 from agymc.infos import merge
 from agymc.ledger import IdArray, Ledger, Line, listed, name_of
 from agymc.spaces import detach
@@ -86,7 +87,7 @@ class Pool:
         self.reports: list[EnvReport] = []
         self.closed = False
         self._pid = os.getpid()
-        disown_in_forks(self)
+        in_forked_child(self, _disown)  # which then need not ask for the process each time
         self._finalizer = weakref.finalize(self, end, self.workers, resources, self._pid)
         self._bounds = np.array([worker.first for worker in self.workers[1:]], np.int64)
         self._dead: list[Worker] = []
@@ -397,9 +398,11 @@ class Pool:
         self.check_open()
         line = self.ledger.transitions
         if line.flying or self.ledger.unwanted:
-            yield from self.plan_settle(None, None if timeout is None else perf_counter() + timeout)
+            deadline = None if timeout is None else perf_counter() + timeout
+            yield from self.plan_settle(None, deadline)
+            left = None if deadline is None else max(0.0, deadline - perf_counter())
             try:
-                yield from self._plan_wait(line, len(line), timeout, barrier=True)
+                yield from self._plan_wait(line, len(line), left, barrier=True)
             except RecvTimeoutError:
                 busy = self.ledger.flying(line)
                 doing = self.ledger.doing(busy[0])
@@ -609,6 +612,10 @@ class Pool:
                         self.ledger.buffers.release()
         for problem in problems:
             warnings.warn(f"agymc: {problem}", RuntimeWarning, stacklevel=2)
+
+
+def _disown(pool: Pool) -> None:
+    pool.closed = True
 
 
 def _dispatch(workers: Sequence[Worker], orders: Sequence[Any]) -> None:

@@ -29,7 +29,7 @@ from agymc.errors import (
     UnknownEnvError,
     UnknownOptionError,
 )
-from agymc.types import AsyncEnv, EnvFn
+from agymc.types import EnvFn
 
 __all__ = [
     "RGB_ARRAY_IF_POSSIBLE",
@@ -267,12 +267,13 @@ class _EnvRecipe:
             env: Any = _make_from_spec(self.source, dict(self.kwargs))
         else:
             env = self.source(**self.kwargs)
-        if inspect.isawaitable(env):
-            return _wrap_awaited(env, self.wrappers)
         return _wrap(env, self.wrappers)
 
 
 def _wrap(env: Any, wrappers: Sequence[_Wrapper]) -> Any:
+    """The env in its wrappers; to be awaited where the env is."""
+    if inspect.isawaitable(env):
+        return _wrap_awaited(env, wrappers)
     if wrappers:
         env = adapt(env)
     for wrapper in wrappers:
@@ -324,7 +325,7 @@ def _takes_render_mode(maker: Any) -> bool:
     # An __init__ that takes any keyword hands them on to that of a base.
     functions = (
         [vars(c)["__init__"] for c in maker.__mro__ if "__init__" in vars(c)]
-        if (inspect.isclass(maker))
+        if inspect.isclass(maker)
         else [maker]
     )
     for function in functions:
@@ -339,9 +340,7 @@ def _takes_render_mode(maker: Any) -> bool:
     return False
 
 
-def _make_coroutine_env(
-    spec: EnvSpec, creator: Callable[..., Any], kwargs: dict[str, Any]
-) -> AsyncEnv | Awaitable[AsyncEnv]:
+def _make_coroutine_env(spec: EnvSpec, creator: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     """What `gymnasium.make` does, for an env that it would refuse."""
     limit = kwargs.pop("max_episode_steps", spec.max_episode_steps)
     kwargs.pop("disable_env_checker", None)
@@ -349,7 +348,7 @@ def _make_coroutine_env(
     wrappers: Sequence[_Wrapper] = ()
     if limit is not None and limit != -1:
         wrappers = [functools.partial(AsyncTimeLimit, max_episode_steps=limit)]
-    return _wrap_awaited(env, wrappers) if inspect.isawaitable(env) else _wrap(env, wrappers)
+    return _wrap(env, wrappers)
 
 
 class _Adapted:

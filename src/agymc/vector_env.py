@@ -121,13 +121,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             EnvError: An env raised. The other results can be received with `recv`.
             BusyError: Something is in flight: with a mask, or longer than 5 seconds.
         """
-        if self._waiting_for is not None:
-            self._check_not_waiting("reset")
+        before = self._waiting_for
         try:
             self.reset_async(seed=seed, options=options)
             return self.reset_wait()
         except BaseException:
-            self._waiting_for = None  # nobody who was interrupted here will call `reset_wait`
+            self._waiting_for = before  # nobody who was interrupted here will call `reset_wait`
             raise
 
     def reset_async(
@@ -180,13 +179,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 the env that raised must be reset before its next step.
             ResetNeededError: See there. No env was stepped.
         """
-        if self._waiting_for is not None:
-            self._check_not_waiting("step")
+        before = self._waiting_for
         try:
             self.step_async(actions)
             return self.step_wait()
         except BaseException:
-            self._waiting_for = None  # see `reset`
+            self._waiting_for = before  # see `reset`
             raise
 
     def step_async(self, actions: Any) -> None:
@@ -429,7 +427,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ConfigurationError: The engine is not one of coroutines, or a limit is less than the
                 number of workers.
         """
-        set_limits(self._pool, self.engine, max_in_flight, max_constructing)
+        set_limits(self._pool, max_in_flight, max_constructing)
 
     def statistics(self) -> Statistics:
         """What has happened so far, per env and in all."""

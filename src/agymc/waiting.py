@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from agymc.bells import wait_readable
 
-__all__ = ["Plan", "Wait", "await_on", "block_on", "in_thread"]
+__all__ = ["Plan", "Wait", "await_on", "block_on", "in_thread", "wait_looking_up"]
 
 _LOOK_UP = 1.0  # seconds
 
@@ -44,7 +44,7 @@ def block_on(plan: Plan[T]) -> T:
         wait = next(plan)
         while True:
             descriptors, deadline = wait
-            wait = plan.send(not descriptors or _wait(descriptors, deadline))
+            wait = plan.send(not descriptors or wait_looking_up(descriptors, deadline))
     except StopIteration as end:
         result: T = end.value
         return result
@@ -52,7 +52,7 @@ def block_on(plan: Plan[T]) -> T:
         plan.close()
 
 
-def _wait(descriptors: Sequence[int], deadline: float | None) -> bool:
+def wait_looking_up(descriptors: Sequence[int], deadline: float | None) -> bool:
     """`wait_readable`, looking up now and then.
 
     A signal that comes right before the system call begins does not interrupt it, so its handler

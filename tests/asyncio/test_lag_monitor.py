@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 
 import pytest
@@ -74,8 +75,6 @@ def test_many_busy_envs_are_no_env_that_blocks():
 
 
 def test_a_task_of_the_callers_own_is_not_blamed_on_an_env():
-    import time
-
     async def main():
         async with agymc.make_async(partial(AioCounting, turns=3), 4, lag_threshold=0.02) as envs:
             await envs.reset()

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 from tests.asyncio.helpers import other_tasks, run, turns
-from tests.support.envs import Counting, Gated
+from tests.support.envs import Counting, Failing, Gated
 
 import agymc
 
@@ -160,8 +160,6 @@ def test_one_task_receives_and_another_sends(make_concurrent):
 
 
 def test_an_env_that_fails_does_not_keep_the_others(make):
-    from tests.support.envs import Failing
-
     async def main():
         arguments = [{"length": 99, "at": ("step", 2) if i == 1 else None} for i in range(3)]
         async with make(Failing, arguments) as envs:

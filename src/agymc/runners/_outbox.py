@@ -12,12 +12,15 @@ can't be missed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import repeat
 
 from agymc.bells import Bell
 from agymc.commands import Completion, Reply
+from agymc.runners.base import Runner
+from agymc.slot import Slot
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "OutboxRunner"]
 
 _NOBODY_WAITS = 1 << 62
 
@@ -65,3 +68,23 @@ class Outbox:
         """Free the bell; who still puts anything is not heard any more."""
         self._wanted = _NOBODY_WAITS
         self._bell.close()
+
+
+class OutboxRunner(Runner):
+    """A runner whose envs run elsewhere than in the owner's calls, and end by a `put`."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        super().__init__(slots)
+        self._outbox = Outbox()
+
+    def work(self, need: int, deadline: float | None) -> bool:
+        return False
+
+    def arm(self, need: int) -> int:
+        return self._outbox.arm(need)
+
+    def _ended(self) -> Completion | None:
+        return self._outbox.ended()
+
+    def _forget_ended(self) -> None:
+        self._outbox.forget_ended()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from agymc.buffers import Buffers
-from agymc.commands import CLOSED, Command, Completion, text_of
+from agymc.commands import CLOSED, Command, Completion, Fault, Reply, text_of
 from agymc.slot import Slot
 from agymc.types import BlockedLoop
 from agymc.waiting import Plan, Wait
@@ -77,11 +77,18 @@ class Runner(ABC):
         """
         completion = self._ended()
         if completion is not None:
-            self.mark(completion)
+            self._mark(completion)
             self._forget_ended()
         return completion
 
-    def mark(self, completion: Completion) -> None:
+    def refuse(self, positions: Sequence[int], fault: Fault) -> Completion:
+        """The end of operations that can't even begin."""
+        self._numbers[:] = self._requested
+        completion = Completion(list(positions), [(p, Reply(fault=fault)) for p in positions])
+        self._mark(completion)
+        return completion
+
+    def _mark(self, completion: Completion) -> None:
         """Note in the buffers that these operations have ended."""
         if not len(self._numbers):
             pass  # there are no buffers yet

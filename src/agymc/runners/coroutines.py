@@ -25,10 +25,9 @@ from time import perf_counter
 from typing import Any
 
 from agymc.buffers import Buffers
-from agymc.commands import Command, Completion
+from agymc.commands import Command
 from agymc.runners._lag import LagMonitor
-from agymc.runners._outbox import Outbox
-from agymc.runners.base import Runner
+from agymc.runners._outbox import OutboxRunner
 from agymc.slot import Slot
 from agymc.types import BlockedLoop
 
@@ -37,7 +36,7 @@ __all__ = ["CoroutineRunner"]
 _Order = tuple[Command, int, Any, float]
 
 
-class CoroutineRunner(Runner):
+class CoroutineRunner(OutboxRunner):
     """Drives the slots as coroutines.
 
     Args:
@@ -64,7 +63,6 @@ class CoroutineRunner(Runner):
     ) -> None:
         super().__init__(slots)
         self.concurrency = len(slots)
-        self._outbox = Outbox()
         self._tasks: list[asyncio.Task[None] | None] = [None] * len(slots)
         self._limits = {True: max_constructing, False: max_in_flight}
         self._running = {True: 0, False: 0}  # by whether it is a construction
@@ -93,18 +91,6 @@ class CoroutineRunner(Runner):
             self._accept(orders)
         else:
             self._loop.call_soon_threadsafe(self._accept, orders)
-
-    def work(self, need: int, deadline: float | None) -> bool:
-        return False  # the loop does it
-
-    def arm(self, need: int) -> int:
-        return self._outbox.arm(need)
-
-    def _ended(self) -> Completion | None:
-        return self._outbox.ended()
-
-    def _forget_ended(self) -> None:
-        self._outbox.forget_ended()
 
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         if self._thread is None:

@@ -19,9 +19,9 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any
 
-from agymc.commands import Command, Completion
-from agymc.runners._outbox import Outbox
-from agymc.runners.base import Runner, drive
+from agymc.commands import Command
+from agymc.runners._outbox import OutboxRunner
+from agymc.runners.base import drive
 from agymc.slot import Slot
 
 __all__ = ["ThreadRunner"]
@@ -29,7 +29,7 @@ __all__ = ["ThreadRunner"]
 _Inbox = SimpleQueue["tuple[Command, int, Any] | None"]
 
 
-class ThreadRunner(Runner):
+class ThreadRunner(OutboxRunner):
     """Drives each slot on a thread of its own.
 
     Args:
@@ -43,7 +43,6 @@ class ThreadRunner(Runner):
     ) -> None:
         super().__init__(slots)
         self.concurrency = len(slots) if threads is None else min(threads, len(slots))
-        self._outbox = Outbox()
         self._inboxes: list[_Inbox] = [SimpleQueue() for _ in range(self.concurrency)]
         self._threads = [
             threading.Thread(
@@ -79,18 +78,6 @@ class ThreadRunner(Runner):
         chosen = [inboxes[position % count] for position in positions]
         # One call, so that Ctrl-C comes before all of it or after all of it.
         deque(map(_Inbox.put, chosen, zip(repeat(command), positions, payloads)), maxlen=0)
-
-    def work(self, need: int, deadline: float | None) -> bool:
-        return False  # the threads do it
-
-    def arm(self, need: int) -> int:
-        return self._outbox.arm(need)
-
-    def _ended(self) -> Completion | None:
-        return self._outbox.ended()
-
-    def _forget_ended(self) -> None:
-        self._outbox.forget_ended()
 
     def forget(self) -> None:
         for inbox in self._inboxes:

@@ -12,14 +12,11 @@ import contextlib
 import os
 import signal
 import threading
-import weakref
 
 from agymc.bells import wait_readable
+from agymc.forks import in_forked_child
 
 __all__ = ["Lifeline", "above_standard", "tie_to"]
-
-_held: weakref.WeakSet[Lifeline] = weakref.WeakSet()
-_hooked = False
 
 
 def above_standard(descriptor: int) -> int:
@@ -45,13 +42,10 @@ class Lifeline:
     """
 
     def __init__(self) -> None:
-        global _hooked
-        if not _hooked and hasattr(os, "register_at_fork"):
-            _hooked = True
-            os.register_at_fork(after_in_child=_let_go)
         read_end, self._write_end = os.pipe()
         self.read_end = above_standard(read_end)
-        _held.add(self)
+        # A child forked from the caller must not hold it: it may outlive the caller.
+        in_forked_child(self, Lifeline.cut)
 
     def hand_over(self) -> None:
         """Close the worker's end here."""
@@ -67,12 +61,6 @@ class Lifeline:
 
     def __del__(self) -> None:
         self.cut()
-
-
-def _let_go() -> None:
-    """A child forked from the caller must not hold the lifelines: it may outlive the caller."""
-    for lifeline in list(_held):
-        lifeline.cut()
 
 
 def tie_to(lifeline: int) -> None:

@@ -20,7 +20,7 @@ from agymc.commands import Command, Completion, Fault, Reply
 from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
 from agymc.runners.base import Runner
-from agymc.waiting import block_on
+from agymc.waiting import block_on, wait_looking_up
 from agymc.workers._channel import Channel, Frame, Kind, encode
 from agymc.workers._lifeline import tie_to
 from agymc.workers._segments import dump, map_segment
@@ -35,7 +35,6 @@ _FLUSH_PARTIAL = 2e-4
 
 _LOOK = 2e-4
 _LOOK_PAYS = 4e-4
-_LOOK_UP = 1.0
 
 _CLOSE_TIMEOUT = 3600.0  # the pool has its own deadline and kills us
 
@@ -117,10 +116,8 @@ class _Server:
         if bell is None:
             wait_readable([channel.fileno()], None)
         else:
-            # An env's thread could close these descriptors, which is not heard by who waits for
-            # them: so we look up now and then.
-            while not wait_readable([channel.fileno(), bell], perf_counter() + _LOOK_UP):
-                pass
+            # An env's thread could close these descriptors, which is not heard by who waits.
+            wait_looking_up([channel.fileno(), bell], None)
         self._look = perf_counter() - begin < _LOOK_PAYS
 
     def handle(self, frame: Frame) -> None:
@@ -146,10 +143,7 @@ class _Server:
                     payloads = pickle.loads(pickled)
                 except Exception as error:
                     fault = Fault(error, transit="was given what can't be received in its process")
-                    runner.submit(command, [], [])  # it takes note of the numbers
-                    refused = Completion(list(chosen), [(p, Reply(fault=fault)) for p in chosen])
-                    runner.mark(refused)
-                    self._tell(refused)
+                    self._tell(runner.refuse(chosen, fault))
                     return
             runner.submit(command, chosen, payloads)
         elif frame.kind == Kind.ATTACH:
