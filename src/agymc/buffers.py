@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from agymc.spaces import ArrayLeaf, Columns, Layout
 
-__all__ = ["Buffers", "BuffersSpec"]
+__all__ = ["TIMES", "Buffers", "BuffersSpec"]
+
+TIMES = 16
+"""How many of the last times of each env are kept, for quantiles."""
 
 _ALIGNMENT = 64  # a cache line: neighbouring arrays don't share one
 
@@ -36,9 +39,16 @@ class Buffers:
         truncations: (num_envs,) bool.
         requested: (num_envs,) int64, the number of the last operation sent to each env.
         completed: (num_envs,) int64, the number of the last operation that ended.
+        interrupted: (num_envs,) int64, the number of the operation that is to be interrupted.
         operations: (num_envs,) int64, how many operations were timed.
-        queue_seconds: (num_envs,) float64, how long those waited for a limit.
+        queue_seconds: (num_envs,) float64, how long those waited for their turn.
         env_seconds: (num_envs,) float64, how long they took.
+        episode_base: (num_envs,) float64, what `env_seconds` was when the episode began.
+        began: (num_envs,) float64, when the env was last called, by `time.perf_counter`, which
+            all processes share. Where operations are timed.
+        reset_began: (num_envs,) float64, when an autoreset or a restart last began a reset.
+        queue_times: (num_envs, TIMES) float64, `queue_seconds` of single operations, in a ring.
+        env_times: (num_envs, TIMES) float64, the same of `env_seconds`.
     """
 
     observation_layout: Layout
@@ -50,15 +60,51 @@ class Buffers:
     truncations: NDArray[np.bool_]
     requested: NDArray[np.int64]
     completed: NDArray[np.int64]
+    interrupted: NDArray[np.int64]
     operations: NDArray[np.int64]
     queue_seconds: NDArray[np.float64]
     env_seconds: NDArray[np.float64]
+    episode_base: NDArray[np.float64]
+    began: NDArray[np.float64]
+    reset_began: NDArray[np.float64]
+    queue_times: NDArray[np.float64]
+    env_times: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         # Assigning to one element of a memoryview costs half of assigning to one of the array.
         self.rewards_view = _view(self.rewards)
         self.terminations_view = _view(self.terminations)
         self.truncations_view = _view(self.truncations)
+        self.began_view = _view(self.began)
+        self._time_views = (
+            _view(self.operations),
+            _view(self.queue_seconds),
+            _view(self.env_seconds),
+            _view(self.queue_times),
+            _view(self.env_times),
+        )
+
+    def note_times(self, row: int, submitted: float, began: float, ended: float) -> None:
+        """Note how long an operation waited for its turn, and how long it took."""
+        operations, queue_seconds, env_seconds, queue_times, env_times = self._time_views
+        count = operations[row]
+        queue_times[row, count % TIMES] = queued = began - submitted
+        env_times[row, count % TIMES] = took = ended - began
+        queue_seconds[row] += queued
+        env_seconds[row] += took
+        operations[row] = count + 1
+
+    def note_shard_times(self, rows: slice, submitted: float, ended: float) -> None:
+        """The same for a shard of which each slot, in order, has done one operation."""
+        began = self.began[rows]
+        queued = began - submitted
+        took = np.append(began[1:], ended) - began
+        places = self.operations[rows] % TIMES
+        self.queue_times[rows][np.arange(len(began)), places] = queued
+        self.env_times[rows][np.arange(len(began)), places] = took
+        self.queue_seconds[rows] += queued
+        self.env_seconds[rows] += took
+        self.operations[rows] += 1
 
     def release(self) -> None:
         """Let go of the memory, and with it of the descriptor that a mapping keeps.
@@ -75,6 +121,8 @@ class Buffers:
     rewards_view: memoryview[Any] = field(init=False, repr=False)
     terminations_view: memoryview[Any] = field(init=False, repr=False)
     truncations_view: memoryview[Any] = field(init=False, repr=False)
+    began_view: memoryview[Any] = field(init=False, repr=False)
+    _time_views: tuple[memoryview[Any], ...] = field(init=False, repr=False)
 
 
 def _view(array: Any) -> memoryview[Any]:
@@ -110,8 +158,10 @@ class BuffersSpec:
                 else:
                     self._plan.append(None)
         self._reserve(reward_shape, np.dtype(np.float64))
-        for kind in (np.bool_, np.bool_, *[np.int64] * 3, *[np.float64] * 2):
+        for kind in (np.bool_, np.bool_, *[np.int64] * 4, *[np.float64] * 5):
             self._reserve((), np.dtype(kind))
+        for _ in ("queue_times", "env_times"):
+            self._reserve((TIMES,), np.dtype(np.float64))
 
     def _reserve(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         shape = (self.num_envs, *shape)

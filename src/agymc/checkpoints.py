@@ -1,18 +1,43 @@
-"""Snapshots of the envs of a pool."""
+"""Snapshots of the envs of a pool; and files that hold all that is needed to go on with it.
+
+A checkpoint is a file of three parts: a line that says what it is and of which version, the digest
+of what follows (BLAKE2b, 32 bytes), and a pickle. It is written beside its place and then moved
+there, so that there is always a whole one: the old or the new.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import pickle
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from agymc.commands import Command
-from agymc.errors import ConfigurationError, EnvError
+from agymc.engines import EngineOptions
+from agymc.errors import CheckpointError, ConfigurationError, EnvError, PickleError
+from agymc.pickling import find_unpicklable
 from agymc.pool import IdArray, Pool
+from agymc.types import EnvFn
 
-__all__ = ["Snapshot", "restore", "take_snapshots"]
+__all__ = [
+    "Checkpoint",
+    "Snapshot",
+    "read_checkpoint",
+    "restore",
+    "take_snapshots",
+    "write_checkpoint",
+]
+
+_MAGIC = b"agymc checkpoint 1\n"
+_DIGEST = 32  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +115,89 @@ def restore(pool: Pool, snapshots: Sequence[Snapshot], env_ids: IdArray | None) 
         pool.ledger.restored(index, snapshot.episode_id, snapshot.steps, snapshot.seed)
     if problem is not None:
         raise problem
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that is needed to make a vector env again, and to go on where it was.
+
+    Attributes:
+        env_fns: How to make each env.
+        options: The engine, and what belongs to it.
+        arguments: The other arguments of the vector env.
+        spec: Its spec, or None.
+        snapshots: The state of each env.
+        spaces: Its spaces by name, with the random generators that sampling them uses.
+    """
+
+    env_fns: Sequence[EnvFn]
+    options: EngineOptions
+    arguments: dict[str, Any]
+    spec: Any
+    snapshots: Sequence[Snapshot]
+    spaces: dict[str, Any]
+
+
+def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; the file is whole or as it was before.
+
+    Raises:
+        PickleError: Something in it can't be pickled; it says what.
+        OSError: It can't be written there.
+    """
+    try:
+        data = cloudpickle.dumps(checkpoint)
+    except Exception as error:
+        for number, env_fn in enumerate(checkpoint.env_fns):
+            source = getattr(env_fn, "source", env_fn)
+            where = find_unpicklable(source, f"env_fns[{number}]")
+            if where is not None:
+                raise PickleError(
+                    f"the function that makes env {number} can't be put into a checkpoint: {where}"
+                ) from error
+        raise PickleError(f"the environments can't be put into a checkpoint: {error}") from error
+    path = Path(path)
+    digest = hashlib.blake2b(data, digest_size=_DIGEST).digest()
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_MAGIC + digest + data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    with contextlib.suppress(OSError):  # not every system can open a folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # so that the new name outlives a power failure
+        finally:
+            os.close(folder)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read a checkpoint. It is a pickle: read only files of people whom you trust.
+
+    Raises:
+        CheckpointError: The file is no checkpoint, is damaged, or of another version.
+        OSError: It can't be read.
+    """
+    data = Path(path).read_bytes()
+    if not data.startswith(_MAGIC):
+        what = data[: len(_MAGIC)]
+        raise CheckpointError(
+            f"expected a checkpoint that begins with {_MAGIC!r}, got {what!r}, in {path}"
+        )
+    digest, body = data[len(_MAGIC) : len(_MAGIC) + _DIGEST], data[len(_MAGIC) + _DIGEST :]
+    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != digest:
+        raise CheckpointError(f"{path} is damaged: its content is not what was written to it")
+    try:
+        checkpoint = pickle.loads(body)
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} can't be restored here: {type(error).__name__}: {error}"
+        ) from error
+    assert isinstance(checkpoint, Checkpoint)
+    return checkpoint

@@ -7,10 +7,15 @@ import os
 import pickle
 import traceback
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 import cloudpickle
+
+from agymc.errors import EnvError
+from agymc.faults import FaultPolicy
+from agymc.types import EnvFn
 
 __all__ = [
     "CLOSED",
@@ -20,7 +25,9 @@ __all__ = [
     "Fault",
     "RemoteTraceback",
     "Reply",
+    "Restart",
     "text_of",
+    "timeouts_of",
 ]
 
 
@@ -43,6 +50,37 @@ class Command(enum.IntEnum):
     RESTORE = 7  # bytes
     CLOSE = 8  # None
     GET = 9  # name; gives (whether it is callable, the value if it is not)
+    RESTART = 10  # a Restart
+
+
+def timeouts_of(policy: FaultPolicy) -> list[float]:
+    """Seconds that each command may take, by its number; infinity where there is no limit."""
+    limits = [policy.call_timeout] * len(Command)
+    limits[Command.BUILD] = limits[Command.RESTART] = policy.startup_timeout
+    limits[Command.STEP] = policy.step_timeout
+    limits[Command.RESET] = policy.reset_timeout
+    limits[Command.CLOSE] = None
+    return [inf if limit is None else limit for limit in limits]
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How to rebuild an env.
+
+    Attributes:
+        env_fn: Makes it.
+        seed: Of the reset that follows.
+        options: The same.
+        episode: The number of the episode that came to its end.
+        begin: Whether the slot's row is to show the new episode at once. Else it is what the next
+            autoreset begins with.
+    """
+
+    env_fn: EnvFn
+    seed: int | None
+    options: dict[str, Any] | None
+    episode: int
+    begin: bool
 
 
 class Fault:
@@ -56,9 +94,10 @@ class Fault:
         operation: What the slot was doing: "step", "autoreset", "construction", ...
         data: Whether agymc refused what the env returned, as opposed to the env raising.
         transit: What did not come through, as a verb's phrase, where it was neither.
+        late: Whether the env had missed its deadline by then, and was interrupted.
     """
 
-    __slots__ = ("_exception", "_sent", "data", "operation", "transit")
+    __slots__ = ("_exception", "_sent", "data", "late", "operation", "transit")
 
     def __init__(
         self,
@@ -67,12 +106,14 @@ class Fault:
         *,
         data: bool = False,
         transit: str | None = None,
+        late: bool = False,
     ) -> None:
         self._exception: BaseException | None = exception
         self._sent: tuple[Any, ...] = ()
         self.operation = operation
         self.data = data
         self.transit = transit
+        self.late = late
 
     @property
     def exception(self) -> BaseException:
@@ -81,13 +122,19 @@ class Fault:
             self._exception = _received(*self._sent)
         return self._exception
 
+    @property
+    def lines(self) -> str:
+        """Its traceback, as text."""
+        cause = self.exception.__cause__
+        return cause.text if isinstance(cause, RemoteTraceback) else _lines(self.exception)
+
     def __getstate__(self) -> tuple[Any, ...]:
         sent = self._sent if self._exception is None else _sendable(self._exception)
-        return sent, self.operation, self.data, self.transit
+        return sent, self.operation, self.data, self.transit, self.late
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._exception = None
-        self._sent, self.operation, self.data, self.transit = state
+        self._sent, self.operation, self.data, self.transit, self.late = state
 
 
 class RemoteTraceback(Exception):
@@ -157,8 +204,12 @@ def _sendable(exception: BaseException) -> _Sent:
         tuple(bases),
         [] if whole is not None else [_sendable(member) for member in members],
         text,
-        "".join(traceback.format_exception(kind, exception, _of_the_env(exception))),
+        _lines(exception),
     )
+
+
+def _lines(exception: BaseException) -> str:
+    return "".join(traceback.format_exception(type(exception), exception, _of_the_env(exception)))
 
 
 def _of_the_env(exception: BaseException) -> TracebackType | None:
@@ -241,12 +292,14 @@ class Reply:
         objects: The values of the observation's object leaves, or None where there are none.
         value: The result of a call, a frame, a snapshot, an `EnvReport`.
         fault: What went wrong, or None.
+        error: What is to be raised for that, where the caller's side knows better.
     """
 
     info: dict[str, Any] | None = None
     objects: list[Any] | None = None
     value: Any = None
     fault: Fault | None = None
+    error: EnvError | None = None
 
 
 @dataclass(slots=True)

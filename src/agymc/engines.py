@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from agymc.errors import ConfigurationError, UnknownEngineError
+from agymc.faults import FaultPolicy
 from agymc.pool import Pool
 from agymc.types import AutoresetMode, Fairness, ResetSeed
 from agymc.workers._cpus import available_cpus
@@ -55,6 +56,8 @@ class EngineOptions:
         autoreset_mode: When an env whose episode is over is reset.
         reset_seed: The seeds of autoresets.
         fairness: Whose results are handed out first.
+        faults: What to do about faults; None: nothing but to raise them.
+        envs_per_worker: For processes: how many envs each of them has, at the most.
     """
 
     engine: str = DEFAULT_ENGINE
@@ -66,6 +69,8 @@ class EngineOptions:
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
     reset_seed: ResetSeed | None = None
     fairness: Fairness = "arrival"
+    faults: FaultPolicy | None = None
+    envs_per_worker: int | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -74,6 +79,16 @@ class EngineOptions:
             )
         where, how = ENGINES[self.engine]
         _check_count("num_workers", self.num_workers, where == "process", self.engine)
+        _check_count("envs_per_worker", self.envs_per_worker, where == "process", self.engine)
+        if self.num_workers is not None and self.envs_per_worker is not None:
+            raise ConfigurationError(
+                f"expected num_workers or envs_per_worker, got both: {self.num_workers} and "
+                f"{self.envs_per_worker}"
+            )
+        if self.faults is not None and not isinstance(self.faults, FaultPolicy):
+            raise ConfigurationError(
+                f"expected faults to be an agymc.FaultPolicy or None, got {self.faults!r}"
+            )
         _check_count("threads", self.threads, how == "thread", self.engine)
         _check_count("max_in_flight", self.max_in_flight, how == "asyncio", self.engine)
         _check_count("max_constructing", self.max_constructing, how == "asyncio", self.engine)
@@ -125,7 +140,10 @@ def start_pool(
     count = 1
     if where == "process":
         limits = [limit for limit in (options.max_in_flight, options.max_constructing) if limit]
-        count = min(num_envs, options.num_workers or available_cpus(), *limits)
+        wanted = options.num_workers or available_cpus()
+        if options.envs_per_worker is not None:
+            wanted = -(-num_envs // options.envs_per_worker)
+        count = min(num_envs, wanted, *limits)
         resources.append(SharedResources())
     in_flight = share_limit("max_in_flight", options.max_in_flight, count)
     constructing = share_limit("max_constructing", options.max_constructing, count)
@@ -141,6 +159,7 @@ def start_pool(
                 options.lag_threshold,
                 options.autoreset_mode,
                 options.reset_seed,
+                options.faults,
             )
             if where == "process":
                 workers.append(ProcessWorker(spec, resources[0]))
@@ -152,6 +171,8 @@ def start_pool(
             engine=options.engine,
             autoreset_mode=options.autoreset_mode,
             fairness=options.fairness,
+            faults=options.faults,
+            reset_seed=options.reset_seed,
         )
     except BaseException:
         for worker in workers:

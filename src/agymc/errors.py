@@ -22,8 +22,12 @@
     ├── EnvError (RuntimeError)                 an env raised; the original is the ``__cause__``
     │   ├── BadDataError                        an env returned what its spaces do not allow
     │   ├── SnapshotError                       an env's state cannot be copied
+    │   ├── EnvTimeoutError                     an env did not answer within its time
     │   └── WorkerDiedError                     the process that held the env is gone
+    ├── CheckpointError (ValueError)            a file is no checkpoint, or not of this version
     └── NoDisplayError                          a window was asked for where there is no display
+
+    EnvInterrupt (BaseException)                raised inside of an env that has missed its deadline
 
 *Closed* means that you did it, *died* that the world did it, *busy* that waiting helps. Every text
 says what was expected, what came, and where.
@@ -43,9 +47,12 @@ __all__ = [
     "BadDataError",
     "BatchLengthError",
     "BusyError",
+    "CheckpointError",
     "ClosedError",
     "ConfigurationError",
     "EnvError",
+    "EnvInterrupt",
+    "EnvTimeoutError",
     "MissingExtraError",
     "NoDisplayError",
     "NotABatchError",
@@ -209,6 +216,16 @@ class SnapshotError(EnvError):
     """The state of an env cannot be copied, or does not fit the env it was given to."""
 
 
+class EnvTimeoutError(EnvError):
+    """An env did not answer within the time that the `FaultPolicy` gives it.
+
+    No TimeoutError: that is for who may wait again, see `RecvTimeoutError`.
+
+    The cause is the `EnvInterrupt` that ended it, with the traceback of where it hung; or, where it
+    could not be interrupted, its stack.
+    """
+
+
 class WorkerDiedError(EnvError):
     """The process that held these envs is gone.
 
@@ -228,6 +245,17 @@ class WorkerDiedError(EnvError):
         super().__init__(message, **where)
         self.exit_code = exit_code
         self.signal = signal
+
+
+class CheckpointError(AgymcError, ValueError):
+    """A file is no checkpoint, is damaged, or does not fit what it was to be restored into."""
+
+
+class EnvInterrupt(BaseException):
+    """Raised by agymc inside of an env that has missed its deadline, so that it stops.
+
+    No `Exception`, so that ``except Exception`` in the env does not swallow it.
+    """
 
 
 class NoDisplayError(AgymcError):

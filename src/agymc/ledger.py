@@ -18,14 +18,15 @@ they differ. Law 3: what `take` has not handed out stays READY, whatever was rai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from time import perf_counter
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agymc.buffers import Buffers
-from agymc.commands import Command, Completion, Reply, text_of
+from agymc.commands import Command, Completion, Fault, Reply, text_of
 from agymc.errors import (
     BadDataError,
     BusyError,
@@ -34,12 +35,15 @@ from agymc.errors import (
     ResetNeededError,
     SnapshotError,
 )
-from agymc.spaces import any_true
+from agymc.spaces import Columns, any_true
 from agymc.types import AutoresetMode, Fairness
 
-__all__ = ["IdArray", "Ledger", "Line", "listed", "name_of"]
+__all__ = ["IdArray", "Ledger", "Line", "Replies", "listed", "name_of"]
 
 IdArray = NDArray[np.int64]
+
+Replies: TypeAlias = dict[int, Reply]
+"""What slots had to say, by slot."""
 
 _IDLE, _FLYING, _READY = 0, 1, 2
 # Reading these off the enum would cost more than what is done with them.
@@ -68,34 +72,50 @@ class Ledger:
         engine: The engine's name, for error texts.
         autoreset_mode: As the slots have it.
         fairness: Whose results are handed out first.
+        timed: Whether to note when operations begin.
+        keep_last: Whether to keep the observations that were handed out last.
 
     Attributes:
+        autoreset_mode: As above.
         transitions: Steps and resets in flight and ready.
         requests: Everything else.
         stale_replies: How many replies were dropped because their operation was no longer wanted.
         episode_ids: (num_envs,) int64, the episode of each env's last result, -1 before the first.
         steps: (num_envs,) int64, the steps made in it.
         received: (num_envs,) int64, how many transitions were handed out.
+        steps_taken: (num_envs,) int64, how many of them were steps of an env.
         seeds: The seed of each env's last seeded reset.
         begun: How many batches of operations have begun.
         unwanted: The slots that have a request in flight whose result nobody waits for any more.
         buffers: The buffers, once they are laid out.
+        begun_at: (num_envs,) when the last operation of each slot began, if that is noted.
+        last: The observations that were handed out last, if they are kept.
+        take_over: Is told what has ended in which slots; those that it returns are in flight still.
+        mending: Gives the slots that are in flight though no worker has anything to do for them.
     """
 
     def __init__(
-        self, num_envs: int, engine: str, autoreset_mode: AutoresetMode, fairness: Fairness
+        self,
+        num_envs: int,
+        engine: str,
+        autoreset_mode: AutoresetMode,
+        fairness: Fairness,
+        *,
+        timed: bool = False,
+        keep_last: bool = False,
     ) -> None:
         self.num_envs = num_envs
+        self.autoreset_mode = autoreset_mode
         self.transitions = Line()
         self.requests = Line()
         self.stale_replies = 0
         self.episode_ids = np.full(num_envs, -1, np.int64)
         self.steps = np.zeros(num_envs, np.int64)
         self.received = np.zeros(num_envs, np.int64)
+        self.steps_taken = np.zeros(num_envs, np.int64)
         self.seeds: list[int | None] = [None] * num_envs
         self.buffers: Buffers | None = None
         self._engine = engine
-        self._autoreset_mode = autoreset_mode
         self._fairness = fairness
         self._everything = np.arange(num_envs)
         self._state = np.zeros(num_envs, np.int8)
@@ -109,6 +129,11 @@ class Ledger:
         self._any_over = False
         self._only_steps = False  # the last batch was a step of all slots
         self.unwanted: set[int] = set()
+        self.begun_at = np.zeros(num_envs) if timed else None
+        self.take_over: Callable[[Sequence[int], Replies], set[int]] | None = None
+        self.mending: Callable[[], Collection[int]] = set
+        self._keep_last = keep_last
+        self.last: Columns | None = None
         self._reconciled = False
 
     # ------------------------------------------------------------------ before and at the beginning
@@ -127,7 +152,7 @@ class Ledger:
                 raise ResetNeededError(
                     f"expected a reset before the next step: {listed(ids)} failed"
                 )
-            if self._any_over and self._autoreset_mode is AutoresetMode.DISABLED:
+            if self._any_over and self.autoreset_mode is AutoresetMode.DISABLED:
                 over = self._over[whole]
                 if over.any():
                     raise ResetNeededError(
@@ -154,7 +179,7 @@ class Ledger:
 
     def about_to_reset(self, env_ids: IdArray | None) -> NDArray[np.bool_] | None:
         """(k,) which slots will be reset by their next step, whatever its action; None for none."""
-        if not self._any_over or self._autoreset_mode is not AutoresetMode.NEXT_STEP:
+        if not self._any_over or self.autoreset_mode is not AutoresetMode.NEXT_STEP:
             return None
         return self._over[slice(None) if env_ids is None else env_ids]
 
@@ -179,8 +204,34 @@ class Ledger:
             self._commands[env_ids] = command
             if buffers is not None:
                 buffers.requested[env_ids] = number
+        if self.begun_at is not None:
+            self.begun_at[slice(None) if env_ids is None else env_ids] = perf_counter()
         # There is no call in this line, so no interruption either.
         line.flying, self._only_steps, self.begun = line.flying + count, only_steps, number
+
+    def renumber(self, index: int) -> None:
+        """A slot that is in flight begins something else: its results so far are stale."""
+        assert self.buffers is not None and self.begun_at is not None
+        self.begun += 1
+        self.buffers.requested[index] = self.begun
+        self.begun_at[index] = perf_counter()
+
+    def is_flying(self) -> NDArray[np.bool_]:
+        """(num_envs,) which slots have an operation in flight."""
+        flying: NDArray[np.bool_] = self._state == _FLYING
+        return flying
+
+    def command(self, index: int) -> Command:
+        """The last operation of a slot."""
+        return Command(self._commands[index])
+
+    def commands(self) -> NDArray[np.int8]:
+        """(num_envs,) the last operations of all slots; a copy."""
+        return self._commands.copy()
+
+    def is_over(self, index: int) -> bool:
+        """Whether the last result of a slot ended an episode."""
+        return bool(self._over[index])
 
     def _line(self, command: int) -> Line:
         return self.transitions if command in _TRANSITIONS else self.requests
@@ -210,6 +261,12 @@ class Ledger:
         if dropped:
             rows = ids = [index for index in ids if index not in dropped]
             replies = [reply for reply in replies if first + reply[0] not in dropped]
+        if self.take_over is not None and ids:
+            given: Replies = {first + position: reply for position, reply in replies}
+            kept = self.take_over(ids, given)
+            if kept:
+                rows = ids = [index for index in ids if index not in kept]
+            replies = [(index - first, reply) for index, reply in given.items()]
         if not ids:
             return
         for position, reply in replies:
@@ -236,6 +293,7 @@ class Ledger:
         assert self.buffers is not None
         self._reconciled = True
         lost = (self._state == _FLYING) & (completed == self.buffers.requested)
+        lost[list(self.mending())] = False
         for line in (self.transitions, self.requests):
             line.ready = list(dict.fromkeys(line.ready))
         ready = {*self.transitions.ready, *self.requests.ready}
@@ -279,6 +337,20 @@ class Ledger:
             if reply.info is not None or reply.value is not None:
                 self._replies[index] = reply
             return
+        if reply.error is not None:
+            self.fail(index, reply.error)
+        else:
+            self.fail(index, self.error_of(index, fault))
+
+    def fail(self, index: int, error: EnvError) -> None:
+        """The operation of a slot has ended with an error."""
+        self._errors[index] = error
+        if self._line(self._commands[index]) is self.transitions:
+            self._failed[index] = True
+            self._any_failed = True
+
+    def error_of(self, index: int, fault: Fault) -> EnvError:
+        """What is raised for a fault."""
         original = fault.exception
         command = self._commands[index]
         kind = BadDataError if fault.data else EnvError
@@ -302,10 +374,7 @@ class Ledger:
             seed=seed,
         )
         error.__cause__ = original
-        self._errors[index] = error
-        if self._line(command) is self.transitions:
-            self._failed[index] = True
-            self._any_failed = True
+        return error
 
     def _drop_unwanted(self, ids: Iterable[int]) -> set[int]:
         """These slots have ended: those of them that nobody waits for are idle."""
@@ -350,6 +419,20 @@ class Ledger:
     def doing(self, index: int) -> str:
         """The name of the last operation of a slot."""
         return name_of(self._commands[index])
+
+    def must_reset(self, index: int) -> None:
+        """A slot that does nothing now must be reset before its next step."""
+        self._failed[index] = self._any_failed = True
+
+    def end(self, index: int, reply: Reply) -> None:
+        """An operation in flight ends, here and not in its worker."""
+        if self._drop_unwanted([index]):
+            return
+        self._note_reply(index, reply)
+        self._state[index] = _READY
+        if reply.fault is None and self._commands[index] == _RESET:
+            self._failed[index] = False
+        self._end(self._line(self._commands[index]), [index])
 
     def note_death(self, ids: Iterable[int], error: EnvError) -> None:
         """These slots are gone: the operations that they had in flight end with an error."""
@@ -455,14 +538,19 @@ class Ledger:
         """Note which episode the results belong to, and whether they end it."""
         buffers = self.buffers
         assert buffers is not None
-        autoreset = self._autoreset_mode is not AutoresetMode.DISABLED
+        if self._keep_last:
+            self._note_last(env_ids)
+        autoreset = self.autoreset_mode is not AutoresetMode.DISABLED
         # A step after the end: NEXT_STEP drops the action and resets. In SAME_STEP the next episode
         # has begun with the last result's observation, and this is its first step.
-        after_end = 1 if self._autoreset_mode is AutoresetMode.SAME_STEP else 0
+        after_end = 1 if self.autoreset_mode is AutoresetMode.SAME_STEP else 0
         if self._only_steps and env_ids is None:  # most batches
             self.received += 1
             self.steps += 1
+            self.steps_taken += 1
             if self._any_over and autoreset:
+                if not after_end:
+                    self.steps_taken -= self._over
                 self.steps[self._over] = after_end
                 self.episode_ids += self._over
             self._over = buffers.terminations | buffers.truncations
@@ -476,11 +564,27 @@ class Ledger:
         steps[was_over] = after_end
         steps[resets] = 0
         self.steps[whole] = steps
+        self.steps_taken[whole] += steps > 0
         # A reset after the end makes one new episode, or two where one had begun already.
         began = resets.astype(np.int64) + was_over if after_end else resets | was_over
         self.episode_ids[whole] += began
         self._over[whole] = buffers.terminations[whole] | buffers.truncations[whole]
         self._any_over = any_true(self._over)
+
+    def _note_last(self, env_ids: IdArray | None) -> None:
+        """Keep the observations that are handed out: an env that dies may spoil its row."""
+        assert self.buffers is not None
+        if self.last is None:
+            self.last = [column.copy() for column in self.buffers.observations]
+            return
+        for kept, column in zip(self.last, self.buffers.observations, strict=True):
+            if env_ids is None:
+                kept[:] = column  # objects are not copied: slots never change those they gave
+            elif isinstance(column, np.ndarray):
+                kept[env_ids] = column[env_ids]
+            else:
+                for index in env_ids.tolist():
+                    kept[index] = column[index]
 
     def restored(self, index: int, episode_id: int, steps: int, seed: int | None) -> None:
         """A slot was put into another state; its flags are in the buffers."""

@@ -20,6 +20,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter, sleep
 from typing import Any
 
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from agymc.batching import ObservationMode, PoolSpaces, unite
 from agymc.buffers import Buffers, BuffersSpec
-from agymc.commands import Command, EnvReport
+from agymc.commands import Command, EnvReport, RemoteTraceback
 from agymc.endings import CLOSE_TIMEOUT, end
 from agymc.errors import (
     BusyError,
@@ -37,12 +38,15 @@ from agymc.errors import (
     RecvTimeoutError,
     WorkerDiedError,
 )
+from agymc.faults import FaultPolicy
 from agymc.forks import in_forked_child
 from agymc.infos import merge
 from agymc.ledger import IdArray, Ledger, Line, listed, name_of
+from agymc.recovery import Recovery
+from agymc.shards import Order, Shards
 from agymc.spaces import detach
-from agymc.statistics import Statistics
-from agymc.types import AutoresetMode, Batch, EnvFn, Fairness
+from agymc.statistics import Statistics, quantiles
+from agymc.types import AutoresetMode, Batch, EnvFn, Fairness, ResetSeed
 from agymc.waiting import Plan, Wait, await_on, block_on, in_thread
 from agymc.workers.base import Worker, share_limit
 
@@ -63,11 +67,15 @@ class Pool:
         engine: The engine's name, for error texts.
         autoreset_mode: As the workers have it.
         fairness: Whose results are handed out first.
+        faults: What to do about faults; None: nothing but to raise them.
+        reset_seed: As the workers have it.
 
     Attributes:
         num_envs: The number of slots.
         closed: Whether `close` was called.
         ledger: The bookkeeping.
+        shards: Which worker has which slot.
+        recovery: What is done about faults, or None.
         reports: What each env said of itself when it was built.
     """
 
@@ -79,19 +87,34 @@ class Pool:
         engine: str,
         autoreset_mode: AutoresetMode,
         fairness: Fairness = "arrival",
+        faults: FaultPolicy | None = None,
+        reset_seed: ResetSeed | None = None,
     ) -> None:
-        self.workers = list(workers)
+        self.shards = Shards(workers)
+        self.workers = self.shards.workers
         self.engine = engine
         self.num_envs = sum(worker.count for worker in workers)
-        self.ledger = Ledger(self.num_envs, engine, autoreset_mode, fairness)
+        self.ledger = Ledger(
+            self.num_envs,
+            engine,
+            autoreset_mode,
+            fairness,
+            timed=faults is not None,
+            keep_last=faults is not None and faults.restarts,
+        )
+        self.recovery = (
+            None
+            if faults is None
+            else Recovery(faults, self.ledger, self.shards, engine, reset_seed)
+        )
         self.reports: list[EnvReport] = []
         self.closed = False
         self._pid = os.getpid()
         in_forked_child(self, _disown)  # which then need not ask for the process each time
         self._finalizer = weakref.finalize(self, end, self.workers, resources, self._pid)
-        self._bounds = np.array([worker.first for worker in self.workers[1:]], np.int64)
         self._dead: list[Worker] = []
         self._torn = False  # whether the last `_collect` was interrupted
+        self._waited = 0.0  # seconds
         self._waiting = False  # whether somebody waits for what the workers were armed for
 
     @property
@@ -128,6 +151,8 @@ class Pool:
         self, env_fns: Sequence[EnvFn], mode: ObservationMode, name: str
     ) -> Plan[PoolSpaces]:
         """The plan of `build`, but that closing after an error is left to who carries it out."""
+        if self.recovery is not None:
+            self.recovery.env_fns = env_fns
         self.reports = yield from self.plan_request(Command.BUILD, None, env_fns)
         spaces = unite(self.reports, mode, name, coroutines=self.engine.endswith("asyncio"))
         spec = BuffersSpec(
@@ -136,9 +161,7 @@ class Pool:
             spaces.single_action_space,
             spaces.reward_shape,
         )
-        self.ledger.buffers = self.workers[0].allocate(spec)
-        for worker in self.workers:
-            worker.attach(spec, self.ledger.buffers)
+        self.ledger.buffers = self.shards.attach(spec)
         return spaces
 
     # ------------------------------------------------------------------ sending
@@ -183,8 +206,12 @@ class Pool:
         if alone and self.ledger.transitions.flying:
             busy = self.ledger.flying(self.ledger.transitions)
             raise BusyError(f"can't reset: {listed(busy)} busy; receive the results first", "step")
-        self.submit(Command.RESET, env_ids, [(seed, detach(options)) for seed in seeds])
+        payloads = [(seed, detach(options)) for seed in seeds]
         ids = range(self.num_envs) if env_ids is None else env_ids.tolist()
+        if self.recovery is not None:
+            self._check(Command.RESET, env_ids)
+            self.recovery.note_resets(ids, payloads)
+        self.submit(Command.RESET, env_ids, payloads)
         for index, seed in zip(ids, seeds, strict=True):
             if seed is not None:
                 self.ledger.seeds[index] = seed
@@ -235,42 +262,56 @@ class Pool:
         self.check_open()
         if self.ledger.unwanted and not self._waiting:  # who waits collects, and is not to miss it
             self._collect()
-        for worker in self._dead:
+        for worker in self._dead if self.recovery is None else ():
             last = worker.first + worker.count - 1
             if env_ids is None or ((env_ids >= worker.first) & (env_ids <= last)).any():
                 raise self._death_error(worker, name_of(command))
+        if self.recovery is not None:
+            self.recovery.check_request(command, env_ids)
         self.ledger.check(command, env_ids)
 
     def _begin(
         self, command: Command, env_ids: IdArray | None, payloads: Sequence[Any] | None
     ) -> None:
-        workers: Sequence[Worker] = self.workers
-        orders: list[Any] = []
-        if env_ids is None:
-            for worker in workers:
-                rows = slice(worker.first, worker.first + worker.count)
-                part = None if payloads is None else payloads[rows]
-                orders.append(worker.prepare(command, None, part))
+        lost = [] if self.recovery is None else self.recovery.lost(env_ids)
+        if lost:
+            orders = self._orders_without(lost, command, env_ids, payloads)
         else:
-            shards = np.searchsorted(self._bounds, env_ids, side="right")
-            numbers = np.unique(shards)
-            workers = [self.workers[number] for number in numbers]
-            for number, worker in zip(numbers, workers, strict=True):
-                chosen = np.flatnonzero(shards == number)
-                part = None if payloads is None else [payloads[int(i)] for i in chosen]
-                positions = (env_ids[chosen] - worker.first).tolist()
-                orders.append(worker.prepare(command, positions, part))
+            orders = self.shards.prepare(command, env_ids, payloads)
         # From here on nothing can fail. Ctrl-C can come, and must not leave it half done: what the
         # ledger waits for and no worker has begun would be waited for until the end of time.
         begun = self.ledger.begun
         try:
             self.ledger.begin(command, env_ids)
-            _dispatch(workers, orders)
+            self._dispatch(orders, lost)
         except BaseException:
             if self.ledger.begun == begun:
                 self.ledger.begin(command, env_ids)
-            _dispatch(workers, orders)
+            self._dispatch(orders, lost)
             raise
+
+    def _orders_without(
+        self,
+        lost: Sequence[int],
+        command: Command,
+        env_ids: IdArray | None,
+        payloads: Sequence[Any] | None,
+    ) -> list[Order]:
+        """The orders for slots that have an env."""
+        ids = np.arange(self.num_envs) if env_ids is None else env_ids
+        there = np.flatnonzero(~np.isin(ids, lost))
+        if not len(there):
+            return []
+        part = None if payloads is None else [payloads[int(i)] for i in there]
+        return self.shards.prepare(command, ids[there], part)
+
+    def _dispatch(self, orders: Sequence[Order], lost: Sequence[int]) -> None:
+        """Can be done again, which does what was not done yet."""
+        for worker, order in orders:
+            worker.dispatch(order)
+        if lost:
+            assert self.recovery is not None
+            self.recovery.begin_lost(lost)
 
     # ------------------------------------------------------------------ receiving
 
@@ -379,6 +420,8 @@ class Pool:
         while in_time and self.ledger.is_unwanted(env_ids):
             lent = self._lend_thread(1, deadline)
             self._collect()
+            if self.recovery is not None:
+                lent |= self.recovery.tend()
             if not lent and self.ledger.is_unwanted(env_ids):
                 in_time = yield from self._plan_wake(1, deadline)
 
@@ -457,6 +500,8 @@ class Pool:
         while True:
             lent = self._lend_thread(need - len(line.ready), deadline)
             self._collect()
+            if self.recovery is not None:
+                lent |= self.recovery.tend()
             missing = need - len(line.ready)
             if missing <= 0 or (not barrier and self.ledger.has_errors(line)):
                 return
@@ -473,16 +518,26 @@ class Pool:
 
     def _plan_wake(self, missing: int, deadline: float | None) -> Plan[bool]:
         """Wait until so many operations can have ended; False when the deadline passed first."""
-        descriptors = self._arm(missing)
-        if not descriptors:
+        descriptors: list[int] | None = self._arm(missing)
+        look = None
+        if self.recovery is not None:
+            look = self.recovery.next_look()
+            if not descriptors and self.recovery.busy:
+                descriptors = None
+        if descriptors is not None and not descriptors:
             # Nothing runs and nothing is about to: Ctrl-C came between a runner and its work.
             self.ledger.lose(self.ledger.flying_in(0, self.num_envs))
             return True
         self._waiting = True
+        begin = perf_counter()
         try:
-            return (yield Wait(descriptors, deadline))
+            if look is None or (deadline is not None and deadline <= look):
+                return (yield Wait(descriptors, deadline))
+            yield Wait(descriptors, None if look == inf else look)
+            return True
         finally:
             self._waiting = False
+            self._waited += perf_counter() - begin
 
     def _lend_thread(self, missing: int, deadline: float | None) -> bool:
         """Run envs that live in this thread; False when there are none with work to do."""
@@ -514,14 +569,25 @@ class Pool:
         self._torn = True  # until the end: Ctrl-C may come anywhere
         for worker in self.workers:
             for completion in worker.collect():
+                worker.heard_at = perf_counter()
                 self.ledger.note(worker.first, worker.count, completion)
-            if worker.death is not None and worker not in self._dead:
+            if worker.death is None or worker in self._dead:
+                continue
+            if self.recovery is not None:
+                slots = self.shards.slots_of(worker)
+                doing = [index for index in slots if self.ledger.is_flying()[index]]
+                error = self._death_error(worker, self.ledger.doing((doing or slots)[0]))
+                self._dead.append(worker)
+                self.recovery.on_death(worker, doing, error)
+            else:
                 self._dead.append(worker)
                 self._dead.sort(key=lambda dead: dead.first)
                 lost = self.ledger.flying_in(worker.first, worker.count)
                 if lost:
                     error = self._death_error(worker, self.ledger.doing(lost[0]))
                     self.ledger.note_death(lost, error)
+        if self._dead and self.recovery is not None:
+            self._dead = [worker for worker in self._dead if worker in self.workers]
         if ended is not None:
             self.ledger.reconcile(ended)
         self._torn = False
@@ -529,9 +595,9 @@ class Pool:
     def _death_error(self, worker: Worker, operation: str) -> WorkerDiedError:
         death = worker.death
         assert death is not None
-        ids = range(worker.first, worker.first + worker.count)
-        gone = "Its env is" if worker.count == 1 else "Its envs are"
-        return WorkerDiedError(
+        ids = self.shards.slots_of(worker)
+        gone = "Its env is" if len(ids) == 1 else "Its envs are"
+        error = WorkerDiedError(
             f"the worker process of {listed(ids)} died ({death}) in {operation} "
             f"(engine {self.engine!r}). {gone} gone; the others can go on",
             exit_code=death.exit_code,
@@ -540,22 +606,42 @@ class Pool:
             operation=operation,
             engine=self.engine,
         )
+        stack = worker.crash_stack()
+        if stack:
+            error.__cause__ = RemoteTraceback(f"It died in:\n{stack}")
+        return error
 
     # ------------------------------------------------------------------ state
 
     def statistics(self) -> Statistics:
         """What has happened so far."""
-        ledger, buffers = self.ledger, self.buffers
+        ledger, buffers, recovery = self.ledger, self.buffers, self.recovery
+        queue_p50, queue_p99 = quantiles(buffers.queue_times, buffers.operations)
+        env_p50, env_p99 = quantiles(buffers.env_times, buffers.operations)
+        nothing = np.zeros(self.num_envs, np.int64)
         return Statistics(
-            ledger.received.copy(),
-            ledger.episode_ids + 1,
-            len(ledger.transitions),
-            tuple(ledger.flying(ledger.transitions)),
-            ledger.stale_replies,
-            buffers.queue_seconds.copy(),
-            buffers.env_seconds.copy(),
-            buffers.operations.copy(),
-            tuple(found for worker in self.workers for found in worker.blocked),
+            received=ledger.received.copy(),
+            steps=ledger.steps_taken.copy(),
+            episodes=ledger.episode_ids + 1,
+            in_flight=len(ledger.transitions),
+            waiting_for=tuple(ledger.flying(ledger.transitions)),
+            stragglers=() if recovery is None else tuple(sorted(recovery.deadlines.suspects)),
+            stale_replies=ledger.stale_replies + sum(one.stale_replies for one in self.workers),
+            waiting_seconds=self._waited,
+            operations=buffers.operations.copy(),
+            queue_seconds=buffers.queue_seconds.copy(),
+            queue_p50=queue_p50,
+            queue_p99=queue_p99,
+            env_seconds=buffers.env_seconds.copy(),
+            env_p50=env_p50,
+            env_p99=env_p99,
+            restarts={}
+            if recovery is None
+            else {kind: counts.copy() for kind, counts in recovery.budget.restarts.items()},
+            collateral=nothing if recovery is None else recovery.budget.collateral.copy(),
+            timeouts=nothing.copy() if recovery is None else recovery.deadlines.timeouts.copy(),
+            abandoned=sum(worker.abandoned_alive() for worker in self.workers),
+            blocked=tuple(found for worker in self.workers for found in worker.blocked),
         )
 
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
@@ -616,8 +702,3 @@ class Pool:
 
 def _disown(pool: Pool) -> None:
     pool.closed = True
-
-
-def _dispatch(workers: Sequence[Worker], orders: Sequence[Any]) -> None:
-    for worker, order in zip(workers, orders, strict=True):
-        worker.dispatch(order)

@@ -26,8 +26,10 @@ any other command  unchanged              that of the command, then back
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from operator import index
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -36,9 +38,10 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from agymc.adapters.classic import adapt, is_coroutine_env
 from agymc.adapters.lazy_pygame import load_surfarray
 from agymc.buffers import Buffers
-from agymc.commands import CLOSED, Command, EnvReport, Fault, Reply
+from agymc.commands import CLOSED, Command, EnvReport, Fault, Reply, Restart
+from agymc.faults import Check
 from agymc.snapshots import load_env, save_env
-from agymc.spaces import Misfit, cast, detach
+from agymc.spaces import Misfit, cast, checker_of, detach
 from agymc.types import AutoresetMode, EnvFn, ResetSeed
 
 __all__ = ["Slot"]
@@ -68,6 +71,7 @@ class Slot:
         index: The env's index in the pool.
         autoreset_mode: When an env whose episode is over is reset.
         reset_seed: Gives the seeds of autoresets, see `agymc.types.ResetSeed`.
+        check: What observations must be, see `agymc.faults.Check`.
 
     Attributes:
         env: The env, once built.
@@ -80,8 +84,12 @@ class Slot:
     __slots__ = (
         "_autoreset_mode",
         "_buffers",
+        "_check",
+        "_checker",
         "_episode",
         "_final",
+        "_held",
+        "_interrupted",
         "_no_reward",
         "_observation_objects",
         "_operation",
@@ -99,7 +107,11 @@ class Slot:
     )
 
     def __init__(
-        self, index: int, autoreset_mode: AutoresetMode, reset_seed: ResetSeed | None = None
+        self,
+        index: int,
+        autoreset_mode: AutoresetMode,
+        reset_seed: ResetSeed | None = None,
+        check: Check = "shape",
     ) -> None:
         self.index = index
         self.env: Any = None
@@ -110,7 +122,53 @@ class Slot:
         self._reset_seed = reset_seed
         self._episode = -1  # the number of the running episode; the first reset begins number 0
         self._final: tuple[Any, dict[str, Any]] | None = None
+        self._held: tuple[Any, dict[str, Any]] | None = None  # what the next autoreset gives
         self._operation = "step"
+        self._check = check
+        self._checker: Callable[[Any, Any], None] | None = None
+        self._buffers: Buffers | None = None
+        self._interrupted = False  # before there are buffers
+
+    def renewed(self) -> Slot:
+        """A slot in its place, whose env is to be restarted."""
+        slot = Slot(self.index, self._autoreset_mode, self._reset_seed, self._check)
+        if self._buffers is not None:
+            slot.attach(self._buffers, self._row)
+        return slot
+
+    @property
+    def to_be_interrupted(self) -> bool:
+        """Whether the env is wanted to stop what it is doing."""
+        buffers = self._buffers
+        if buffers is None:
+            return self._interrupted
+        return bool(buffers.interrupted[self._row] == buffers.requested[self._row])
+
+    def want_interrupt(self) -> None:
+        """Want the env to stop what it is doing."""
+        buffers = self._buffers
+        if buffers is None:
+            self._interrupted = True
+        else:
+            buffers.interrupted[self._row] = buffers.requested[self._row]
+
+    @property
+    def reset_began(self) -> float:
+        """When an autoreset or restart last began a reset."""
+        return 0.0 if self._buffers is None else float(self._buffers.reset_began[self._row])
+
+    @property
+    def episode_seconds(self) -> float:
+        """The env's own time in this episode, without the running operation."""
+        buffers = self._buffers
+        if buffers is None:
+            return 0.0
+        return float(buffers.env_seconds[self._row] - buffers.episode_base[self._row])
+
+    @property
+    def checks(self) -> bool:
+        """Whether observations are checked beyond what writing them needs."""
+        return self._check != "shape"
 
     def attach(self, buffers: Buffers, row: int) -> None:
         """Give the slot its row of the buffers; the env is built by then."""
@@ -125,6 +183,7 @@ class Slot:
         self._observation_objects = [
             buffers.observations[leaf] for leaf in buffers.observation_layout.object_leaves
         ]
+        self._checker = checker_of(self._check, buffers.observation_layout)
 
     # ------------------------------------------------------------------ the protocol
 
@@ -139,6 +198,9 @@ class Slot:
         if command is _BUILD:
             self.finish = self._finish_build
             return self._build
+        if command is Command.RESTART:
+            self.finish = self._finish_leave
+            return self._leave
         call: _Call = getattr(self, _REQUESTS[command])
         self.finish = getattr(self, _FINISHES.get(command, "_finish_value"))
         return call
@@ -148,7 +210,11 @@ class Slot:
         operation = self._operation
         if operation == "step" and self.step_call == self._autoreset:
             operation = "autoreset"
-        self.reply = Reply(fault=Fault(exception, operation, data=isinstance(exception, Misfit)))
+        # A step whose autoreset failed has happened: its info is not to be lost.
+        info = self._final[1] if self._final is not None and operation == "autoreset" else None
+        data, late = isinstance(exception, Misfit), self.to_be_interrupted
+        fault = Fault(exception, operation, data=data, late=late)
+        self.reply = Reply(info, fault=fault)
         self._final = None
         self._idle()
 
@@ -167,6 +233,8 @@ class Slot:
                 "expected step to return (observation, reward, terminated, truncated, info), "
                 f"got {_shorten(result)}"
             ) from None
+        if self._checker is not None:
+            self._checker(observation, reward)
         self._write(observation)
         row = self._row
         try:
@@ -219,8 +287,13 @@ class Slot:
             ) from None
         if not isinstance(info, dict):
             raise Misfit(f"expected reset to return (observation, info), got {_shorten(result)}")
+        if self._checker is not None:
+            self._checker(observation, 0.0)
         self._write(observation)
+        self._held = None
         self._episode += 1
+        assert self._buffers is not None
+        self._buffers.episode_base[self._row] = self._buffers.env_seconds[self._row]
         self.step_call = self.env.step
         self._idle()
         return info
@@ -231,6 +304,10 @@ class Slot:
 
     def _autoreset(self, _action: Any) -> Any:
         """The action of a NEXT_STEP reset is not used, as Gymnasium has it."""
+        if self._held is not None:
+            return self._held
+        if self._buffers is not None:
+            self._buffers.reset_began[self._row] = perf_counter()
         if self._reset_seed is not None:
             seed = self._reset_seed(self.index, self._episode + 1)
             if seed is not None:
@@ -253,15 +330,75 @@ class Slot:
         objects = [column[self._row] for column in self._observation_objects] or None
         self.reply = Reply(info or None, objects)
 
+    # ------------------------------------------------------------------ restart
+
+    def _leave(self, _restart: Restart) -> Any:
+        """Close the env that failed, whatever it says to that."""
+        env, self.env = self.env, None
+        self.step_call = _not_built
+        try:
+            closing = env.close() if env is not None else None
+            return _forgiven(closing) if hasattr(closing, "__await__") else None
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return None
+
+    def _finish_leave(self, _result: Any) -> _Call:
+        self._mark_call()
+        self._operation = "restart"
+        self.finish = self._finish_remake
+        return self._remake
+
+    def _remake(self, restart: Restart) -> Any:
+        return restart.env_fn()
+
+    def _finish_remake(self, env: Any) -> _Call:
+        self._take_over(env)
+        self.finish = self._finish_restart
+        return self._reset_again
+
+    def _reset_again(self, restart: Restart) -> Any:
+        if self._buffers is not None:
+            self._buffers.reset_began[self._row] = perf_counter()
+        self._episode = restart.episode
+        self._held = None
+        self._final = (None, {}) if restart.begin else None  # tells `_finish_restart`
+        return self.env.reset(seed=restart.seed, options=restart.options)
+
+    def _finish_restart(self, result: Any) -> None:
+        begin, self._final = self._final is not None, None
+        if begin:
+            self._finish_reset(result)
+            return
+        try:
+            observation, info = result
+        except (TypeError, ValueError):
+            raise Misfit(
+                f"expected reset to return (observation, info), got {_shorten(result)}"
+            ) from None
+        self._held = detach(observation), detach(info)
+        self.step_call = self._autoreset
+        self._idle()
+
+    def _mark_call(self) -> None:
+        """The env's time begins anew."""
+        if self._buffers is not None:
+            self._buffers.began[self._row] = perf_counter()
+
     # ------------------------------------------------------------------ everything else
 
     def _build(self, env_fn: EnvFn) -> Any:
         return env_fn()
 
-    def _finish_build(self, env: Any) -> None:
+    def _take_over(self, env: Any) -> Any:
         self.env = env = adapt(env)
         load_surfarray(env)
         self.step_call = env.step
+        return env
+
+    def _finish_build(self, env: Any) -> None:
+        env = self._take_over(env)
         self._finish_value(
             EnvReport(
                 env.observation_space,
@@ -308,10 +445,10 @@ class Slot:
 
     def _snapshot(self, _payload: None) -> Any:
         over = self.step_call == self._autoreset
-        return save_env(self.env), self._episode, over
+        return save_env(self.env), self._episode, over, self._held
 
     def _restore(self, payload: Any) -> None:
-        saved, episode, over = payload
+        saved, episode, over, held = payload
         env = load_env(saved)
         for name in ("observation_space", "action_space"):
             mine, its = getattr(self.env, name), getattr(env, name)
@@ -319,6 +456,7 @@ class Slot:
                 raise ValueError(f"expected the state of an env with the {name} {mine}, got {its}")
         self.env = env
         self._episode = episode
+        self._held = held
         self.step_call = self._autoreset if over else self.env.step
 
     def _close(self, _payload: None) -> Any:
@@ -328,6 +466,11 @@ class Slot:
 
     def _finish_close(self, _result: Any) -> None:
         self._finish_value(CLOSED)
+
+
+async def _forgiven(closing: Any) -> None:
+    with contextlib.suppress(Exception):
+        await closing
 
 
 def _check_info(info: Any) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "ObjectLeaf",
     "any_true",
     "cast",
+    "checker_of",
     "detach",
 ]
 
@@ -190,6 +191,10 @@ class Layout:
                 view[...] = cast(value, shape, dtype, path)
 
         return write_array
+
+    def parts(self, value: Any) -> Iterator[tuple[int, Any]]:
+        """The (leaf number, part) pairs of one element; Misfit where it is built otherwise."""
+        return self._parts(self._tree, value, ())
 
     def _parts(self, tree: Any, value: Any, path: _Path) -> Iterator[tuple[int, Any]]:
         """The (leaf number, part) pairs of ``value``, which must be built like ``tree``."""
@@ -429,6 +434,46 @@ def cast(
             f"expected values that dtype {dtype} can hold, got {_describe(value)}{_at(path)}"
         )
     return result
+
+
+def checker_of(check: str, layout: Layout) -> Callable[[Any, Any], None] | None:
+    """A function of (observation, reward) that raises Misfit; None where writing checks enough.
+
+    Args:
+        check: See `agymc.faults.Check`.
+        layout: Of the observation.
+    """
+    if check == "shape":
+        return None
+
+    def check_space(observation: Any, _reward: Any) -> None:
+        for number, part in layout.parts(observation):
+            leaf = layout.leaves[number]
+            if isinstance(leaf, ObjectLeaf):
+                inside = leaf.contains(part)
+            else:
+                values = cast(part, leaf.shape, leaf.dtype, leaf.path)
+                inside = leaf.outside(values[None]) is None
+            if not inside:
+                raise Misfit(
+                    f"expected an element of {leaf.space}, got {_describe(part)}{_at(leaf.path)}"
+                )
+
+    def check_finite(observation: Any, reward: Any) -> None:
+        for number, part in layout.parts(observation):
+            leaf = layout.leaves[number]
+            if isinstance(leaf, ArrayLeaf) and leaf.dtype.kind == "f":
+                values = cast(part, leaf.shape, leaf.dtype, leaf.path)
+                if not np.isfinite(values).all():
+                    raise Misfit(f"expected finite numbers, got {_describe(part)}{_at(leaf.path)}")
+        try:
+            finite = np.isfinite(reward).all()
+        except TypeError:
+            return  # no number: writing it says so
+        if not finite:
+            raise Misfit(f"expected a finite number, got {_describe(reward)}, at 'reward'")
+
+    return check_space if check == "space" else check_finite
 
 
 def any_true(mask: NDArray[np.bool_]) -> bool:

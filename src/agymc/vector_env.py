@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,16 +19,19 @@ from agymc.arguments import (
     spread_values,
 )
 from agymc.batching import ObservationMode, check_observation_mode
-from agymc.checkpoints import Snapshot, restore, take_snapshots
+from agymc.checkpoints import Checkpoint, Snapshot, restore, take_snapshots, write_checkpoint
 from agymc.commands import Command
 from agymc.engines import EngineOptions, set_limits, start_pool
-from agymc.errors import BatchLengthError, BusyError, NothingInFlightError
+from agymc.errors import BatchLengthError, BusyError, NothingInFlightError, RecvTimeoutError
 from agymc.infos import merge
 from agymc.pool import CLOSE_TIMEOUT, IdArray
 from agymc.statistics import Statistics
 from agymc.types import Batch, EnvFn
 
 __all__ = ["VectorEnv"]
+
+_ARGUMENTS = "observation_mode", "copy", "check_actions"
+_SPACES = "observation_space", "single_observation_space", "action_space", "single_action_space"
 
 _Transitions = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 
@@ -77,6 +81,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         check_actions: bool = True,
     ) -> None:
         check_observation_mode(observation_mode)
+        self._env_fns = env_fns
+        self._options = options
         self.num_envs = len(env_fns)
         self.engine = options.engine
         self.copy = copy
@@ -229,7 +235,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             )
         try:
             env_ids = self._pool.receive_all(timeout, only)
-        except TimeoutError:
+        except RecvTimeoutError:
             raise
         except BaseException:
             self._waiting_for = None
@@ -389,7 +395,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             )
         try:
             self._pool.receive_requests(timeout)
-        except TimeoutError:
+        except RecvTimeoutError:
             raise
         except BaseException:
             self._waiting_for = None
@@ -462,6 +468,45 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if len(snapshots) != count:
             raise BatchLengthError(f"expected {count} snapshots, one per env, got {len(snapshots)}")
         restore(self._pool, snapshots, ids)
+
+    def checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Write all envs, their random generators and the state of their episodes to a file.
+
+        `agymc.restore_checkpoint` makes the same envs from it, in another process or on another
+        engine; what follows is as if nothing had been interrupted. The file is replaced as a whole,
+        so that an interruption leaves the old one.
+
+        Args:
+            path: Where to.
+
+        Raises:
+            SnapshotError: An env can't be copied; it says what in it can't.
+            BusyError: Something is in flight or was not received.
+            PickleError: An env function can't be pickled.
+            OSError: The file can't be written.
+        """
+        self._check_not_waiting("checkpoint")
+        arguments = {name: getattr(self, name) for name in _ARGUMENTS}
+        snapshots = take_snapshots(self._pool, None)
+        spaces = {name: getattr(self, name) for name in _SPACES}
+        write_checkpoint(
+            path,
+            Checkpoint(self._env_fns, self._options, arguments, self.spec, snapshots, spaces),
+        )
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, options: EngineOptions) -> VectorEnv:
+        """The envs of a checkpoint, where they were; see `agymc.restore_checkpoint`."""
+        envs = cls(checkpoint.env_fns, options, **checkpoint.arguments)
+        try:
+            restore(envs._pool, checkpoint.snapshots, None)
+        except BaseException:
+            envs.close()
+            raise
+        envs.spec = checkpoint.spec
+        for name, space in checkpoint.spaces.items():
+            setattr(envs, name, space)
+        return envs
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]

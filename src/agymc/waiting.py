@@ -7,13 +7,15 @@ the call. `block_on` carries out a plan by blocking in one `poll`; `await_on` by
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from agymc.bells import wait_readable
+
+if TYPE_CHECKING:
+    import asyncio  # at run time only where something is awaited: most workers never do
 
 __all__ = ["Plan", "Wait", "await_on", "block_on", "in_thread", "wait_looking_up"]
 
@@ -26,11 +28,12 @@ class Wait(NamedTuple):
     """What a plan waits for.
 
     Attributes:
-        descriptors: Until one of them is readable. None at all: for nothing, go on at once.
+        descriptors: Until one of them is readable. An empty sequence: for nothing, go on at once.
+            None: for the deadline alone.
         deadline: Or until this time of `time.perf_counter`; None for no limit.
     """
 
-    descriptors: Sequence[int]
+    descriptors: Sequence[int] | None
     deadline: float | None
 
 
@@ -44,7 +47,8 @@ def block_on(plan: Plan[T]) -> T:
         wait = next(plan)
         while True:
             descriptors, deadline = wait
-            wait = plan.send(not descriptors or wait_looking_up(descriptors, deadline))
+            at_once = descriptors is not None and not descriptors
+            wait = plan.send(at_once or wait_looking_up(descriptors or (), deadline))
     except StopIteration as end:
         result: T = end.value
         return result
@@ -75,12 +79,14 @@ async def await_on(plan: Plan[T], watch: Callable[[asyncio.Future[bool]], None] 
         plan: The plan.
         watch: Is told each future that is awaited; an exception set on it ends the waiting.
     """
+    import asyncio
+
     try:
         wait = next(plan)
         while True:
             descriptors, deadline = wait
-            if descriptors:
-                in_time = await _readable(descriptors, deadline, watch)
+            if descriptors is None or descriptors:
+                in_time = await _readable(descriptors or (), deadline, watch)
             else:
                 await asyncio.sleep(0)  # envs run in this thread: let others have a turn
                 in_time = True
@@ -98,6 +104,8 @@ async def _readable(
     watch: Callable[[asyncio.Future[bool]], None] | None,
 ) -> bool:
     """Await a descriptor to be readable, or the deadline; False for the deadline."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[bool] = loop.create_future()
     if watch is not None:
@@ -127,6 +135,8 @@ async def in_thread(function: Callable[[], T]) -> T:
     `asyncio.to_thread` waits until one of a few threads is free, which other blocking functions may
     hold for ever, and leaves its thread behind.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 
 
 def in_command() -> bool:
@@ -273,3 +275,12 @@ def fails(observations):
 
 
 number = 3
+
+
+class Drawn(CartPoleEnv):
+    """Draws from a generator that nobody seeds."""
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        observation[0] = random.random()
+        return observation, *rest

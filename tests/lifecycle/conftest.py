@@ -38,7 +38,7 @@ def process_engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def warmed_up() -> None:
     """What is opened once and for all is opened before anything is compared."""
-    for name in ENGINES:
+    for name in agymc.ENGINES:
         with agymc.make_vec(Probe, 2, engine=name) as envs:
             envs.reset()
 

@@ -154,14 +154,10 @@ def test_results_that_were_there_before_the_death_arrive(process_engine):
         results = envs.call("act")
         for result in results:
             np.testing.assert_array_equal(result, big)
-        workers = [psutil.Process(pid) for pid in _children()]
+        workers = [psutil.Process(worker.pid) for worker in envs._pool.workers]
         assert eventually(lambda: all(w.status() == psutil.STATUS_ZOMBIE for w in workers))
         with pytest.raises(WorkerDiedError, match="exit code 4"):
             envs.step([0, 0])
-
-
-def _children():
-    return [process.pid for process in psutil.Process().children()]
 
 
 def _give_and_die_later(value, _env):

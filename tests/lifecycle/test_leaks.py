@@ -144,15 +144,19 @@ def test_descriptors_above_1023(process_engine):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def _shared_names():
+    return {
+        line.split(maxsplit=5)[5]
+        for process in (psutil.Process(), *psutil.Process().children(recursive=True))
+        for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+        if " rw-s " in line
+    }
+
+
 def test_shared_memory_has_no_name(process_engine):
     """Neither in /dev/shm nor anywhere: no crash can leave it behind."""
+    before = _shared_names()
     with agymc.make_vec(probes(2), engine=process_engine, num_workers=2) as envs:
         envs.reset()
-        names = {
-            line.split(maxsplit=5)[5]
-            for process in (psutil.Process(), *psutil.Process().children())
-            for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines()
-            if " rw-s " in line
-        }
-        assert names == {"/memfd:agymc (deleted)"}
+        assert _shared_names() - before == {"/memfd:agymc (deleted)"}
     assert eventually(lambda: not psutil.Process().children())

@@ -13,6 +13,7 @@ from rich.text import Text
 
 import agymc
 from agymc.cli._interrupts import Interrupts
+from agymc.cli.check import CHECK_EXAMPLE, check
 from agymc.cli.run import EXAMPLE, run
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run", no_args_is_help=True, epilog=EXAMPLE)(run)
+app.command("check", no_args_is_help=True, epilog=CHECK_EXAMPLE)(check)
 
 
 def _show_version(wanted: bool) -> None:

@@ -14,19 +14,19 @@ from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from agymc.cli._concurrent import Film, play_concurrently
+from agymc.cli._environment import quieten_pygame, show_error, text_for_people, work_here
 from agymc.cli._interrupts import Interrupts
 from agymc.cli._job import Job
 from agymc.cli._plain import play_in_plain_loop
-from agymc.cli._policy import PolicyError, PolicyImportError, load_policy, random_policy
+from agymc.cli._policy import PolicyError, load_policy, random_policy
 from agymc.cli._progress import Display
-from agymc.cli._report import Report, traceback_of
+from agymc.cli._report import Report
 from agymc.cli._tally import Part, Tally
 from agymc.engines import DEFAULT_ENGINE, ENGINES, EngineOptions
 from agymc.errors import AgymcError, ConfigurationError, EnvError
-from agymc.rendering import MosaicRecorder, display_available
+from agymc.rendering import MosaicRecorder
 
 __all__ = ["EXAMPLE", "run"]
 
@@ -137,10 +137,8 @@ def run(
     Exit codes: 0; 1 when an env or the policy fails; 2 when something in the command is wrong; 130
     after Ctrl-C.
     """
-    _quieten_pygame()
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` has it; the script `agymc` has its own folder
+    quieten_pygame()
+    work_here()
     interrupts: Interrupts = context.obj
     with _standard_output(as_json) as output:
         try:
@@ -158,20 +156,12 @@ def run(
             )
             film = Film(None if record is None else _recorder(record))
         except AgymcError as error:
-            _show_error(error)
+            show_error(error)
             return _USAGE
         session = _Session(job, policy or "random", film, interrupts, output, as_json)
         session.play(compare)
         session.tell()
         return session.code
-
-
-def _quieten_pygame() -> None:
-    """Envs only draw into memory: without a display, SDL shall not complain that there is none."""
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    if not display_available():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
 def _recorder(path: Path) -> MosaicRecorder:
@@ -244,7 +234,7 @@ class _Session:
             report.interrupted = True
             self.code = _INTERRUPTED
         failure = self._failure
-        report.error = None if failure is None else _text(failure)
+        report.error = None if failure is None else text_for_people(failure)
         if self._as_json and self.code != _USAGE:
             json.dump(report.document(), self._output, indent=2, allow_nan=False)
             self._output.write("\n")
@@ -252,7 +242,7 @@ class _Session:
             report.print(Console(file=self._output))
         self._output.flush()
         if failure is not None:
-            _show_error(failure)
+            show_error(failure)
 
     def _give_up(self) -> None:
         """Closing hangs: tell what there is and end the process. Workers end with it."""
@@ -295,15 +285,3 @@ def _standard_output(alone: bool) -> Iterator[TextIO]:
         finally:
             sys.stdout.flush()
             os.dup2(output.fileno(), 1)
-
-
-def _text(error: AgymcError) -> str:
-    return str(error).replace(", see `others`", "")  # that is for programs
-
-
-def _show_error(error: AgymcError) -> None:
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(("Error: ", "bold red"), _text(error)))
-    told = isinstance(error, EnvError | PolicyError | PolicyImportError)
-    if told and error.__cause__ is not None:
-        console.print(Text(f"\n{traceback_of(error.__cause__)}".rstrip()))

@@ -73,8 +73,8 @@ class Outbox:
 class OutboxRunner(Runner):
     """A runner whose envs run elsewhere than in the owner's calls, and end by a `put`."""
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        super().__init__(slots)
+    def __init__(self, slots: Sequence[Slot], timed: bool = False) -> None:
+        super().__init__(slots, timed)
         self._outbox = Outbox()
 
     def work(self, need: int, deadline: float | None) -> bool:

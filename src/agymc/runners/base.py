@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from types import CoroutineType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,19 @@ from agymc.slot import Slot
 from agymc.types import BlockedLoop
 from agymc.waiting import Plan, Wait
 
-__all__ = ["Runner", "drive"]
+__all__ = ["GivenUp", "Runner", "drive", "refuse_coroutine"]
+
+
+class GivenUp(NamedTuple):
+    """What giving up an env came to.
+
+    Attributes:
+        positions: The slots that are to be restarted; none where the env can't be given up.
+        stack: Where the env hung, as far as is known.
+    """
+
+    positions: list[int]
+    stack: str
 
 
 class Runner(ABC):
@@ -28,6 +40,7 @@ class Runner(ABC):
 
     Args:
         slots: The slots, by position in the shard.
+        timed: Whether to note in the buffers when envs are called and how long they take.
     """
 
     #: The most slots whose envs can be running at the same time.
@@ -35,8 +48,10 @@ class Runner(ABC):
     #: What is said of an env that did not close in time.
     abandoned = "its thread can't be killed and was abandoned"
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
+    def __init__(self, slots: Sequence[Slot], timed: bool = False) -> None:
         self.slots = list(slots)
+        self._timed = timed
+        self._buffers: Buffers | None = None
         # The numbers of the operations, see `agymc.ledger`: asked for, being done, done.
         self._requested = self._completed = np.zeros(0, np.int64)
         self._numbers = np.zeros(0, np.int64)
@@ -113,7 +128,8 @@ class Runner(ABC):
         return None
 
     def attach(self, buffers: Buffers) -> None:
-        """Give each slot its row of the buffers; all are built by then."""
+        """Give each slot its row of the buffers; all are built by then, or to be restarted."""
+        self._buffers = buffers
         rows = slice(self.slots[0].index, self.slots[-1].index + 1)
         self._requested, self._completed = buffers.requested[rows], buffers.completed[rows]
         self._numbers = np.zeros(len(self.slots), np.int64)
@@ -123,6 +139,26 @@ class Runner(ABC):
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         """Change how many operations and constructions may run at the same time."""
         raise NotImplementedError(f"{type(self).__name__} has no limits")
+
+    def interrupt(self, position: int) -> None:
+        """Have the env of this slot stop what it is doing, as far as it lets itself be stopped."""
+        return  # who runs envs in the owner's thread is not asked in time
+
+    def abandon(self, position: int) -> GivenUp:
+        """Give up the env of this slot, which hangs. Its slot is a new one, to be restarted.
+
+        So are those of envs that can't go on without it. Whatever they do later is not heard.
+        """
+        return GivenUp([], "")
+
+    def abandoned_alive(self) -> int:
+        """How many threads and tasks that were given up go on."""
+        return 0
+
+    @property
+    def stale_replies(self) -> int:
+        """How many results came from envs that were given up."""
+        return 0
 
     @property
     def blocked(self) -> Sequence[BlockedLoop]:
@@ -207,7 +243,7 @@ def drive(slot: Slot, command: Command, payload: Any) -> None:
         while function is not None:
             result = function(payload)
             if result.__class__ is CoroutineType:
-                result = _refused(result, command)
+                result = refuse_coroutine(result, command)
             function = slot.finish(result)
     except KeyboardInterrupt as exception:
         slot.fail(exception)
@@ -216,7 +252,7 @@ def drive(slot: Slot, command: Command, payload: Any) -> None:
         slot.fail(exception)
 
 
-def _refused(coroutine: CoroutineType[Any, Any, Any], command: Command) -> Any:
+def refuse_coroutine(coroutine: CoroutineType[Any, Any, Any], command: Command) -> Any:
     """A coroutine env on a runner that can't await; its ``close`` has nothing to close."""
     coroutine.close()
     if command is not Command.CLOSE:

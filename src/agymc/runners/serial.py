@@ -13,6 +13,8 @@ import numpy as np
 
 from agymc.buffers import Buffers
 from agymc.commands import Command, Completion, Reply
+from agymc.faults import FaultPolicy
+from agymc.runners._watchdog import Watchdog
 from agymc.runners.base import Runner, drive
 from agymc.slot import Slot
 
@@ -43,7 +45,7 @@ class _PlainRows:
     @classmethod
     def of(cls, slots: Sequence[Slot], buffers: Buffers) -> _PlainRows:
         leaf = buffers.observation_layout.array
-        if leaf is None or buffers.rewards.ndim > 1:
+        if leaf is None or buffers.rewards.ndim > 1 or slots[0].checks:
             return cls([None] * len(slots), (), None, None, ())
         first = slots[0].index
         rows = slice(first, first + len(slots))
@@ -66,13 +68,25 @@ class SerialRunner(Runner):
 
     So ``recv(min_ready=k)`` runs k operations and no more, and a serial engine behaves like any
     other to whoever sends and receives in parts.
+
+    Args:
+        slots: The slots.
+        timed: See `Runner`.
+        watched: The deadlines, where nobody else can look after them.
     """
 
     concurrency = 1
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        super().__init__(slots)
+    def __init__(
+        self, slots: Sequence[Slot], timed: bool = False, watched: FaultPolicy | None = None
+    ) -> None:
+        super().__init__(slots, timed)
+        watchdog = None if watched is None else Watchdog(watched, self._running_now)
+        self._watchdog = watchdog if watchdog is not None and watchdog.needed else None
         self._queue: deque[tuple[Command, int, Any]] = deque()
+        self._submitted = 0.0
+        self._running: tuple[Slot, Command, float] | None = None
+        self._running_all = False
         self._steps: Sequence[Any] | None = None  # the actions of a step of all slots, in order
         self._done: list[int] = []
         self._all_done = False
@@ -80,6 +94,8 @@ class SerialRunner(Runner):
         self._plain: _PlainRows | None = None
 
     def _submit(self, command: Command, positions: Sequence[int], payloads: Iterable[Any]) -> None:
+        if self._timed:
+            self._submitted = perf_counter()
         whole = isinstance(positions, range) and len(positions) == len(self.slots)
         if whole and command is Command.STEP:
             self._steps = list(payloads) or self._steps
@@ -87,6 +103,15 @@ class SerialRunner(Runner):
             self._queue.extend(zip(repeat(command), positions, payloads))
 
     def work(self, need: int, deadline: float | None) -> bool:
+        if self._watchdog is None or (self._steps is None and not self._queue):
+            return self._work(need, deadline)
+        try:
+            self._watchdog.enter()
+            return self._work(need, deadline)
+        finally:
+            self._watchdog.leave()
+
+    def _work(self, need: int, deadline: float | None) -> bool:
         if self._steps is not None:
             actions, self._steps = self._steps, None
             if need >= len(actions):
@@ -112,7 +137,20 @@ class SerialRunner(Runner):
         return True
 
     def _run(self, position: int, command: Command, payload: Any) -> None:
-        drive(self.slots[position], command, payload)
+        slot = self.slots[position]
+        if not self._timed:
+            drive(slot, command, payload)
+            return
+        began = perf_counter()
+        if self._buffers is not None:
+            self._buffers.began[slot.index] = began
+        self._running_all, self._running = False, (slot, command, began)
+        try:
+            drive(slot, command, payload)
+        finally:
+            self._running = None
+            if self._buffers is not None:
+                self._buffers.note_times(slot.index, self._submitted, began, perf_counter())
 
     def _fail(self, position: int, exception: BaseException) -> None:
         """Ctrl-C came around the call of this env, if not in it."""
@@ -142,6 +180,12 @@ class SerialRunner(Runner):
         assert plain is not None
         rewards, shape, dtype = plain.rewards, plain.shape, plain.dtype
         plain.clear_flags()
+        began = None
+        if self._timed:
+            assert self._buffers is not None
+            began = self._buffers.began_view
+            self._running_all = True
+            self._running = self.slots[0], Command.STEP, perf_counter()
         first = self.slots[0].index
         slot, clean = self.slots[0], False
         try:
@@ -149,6 +193,8 @@ class SerialRunner(Runner):
                 if deadline is not None and slot.index > first and perf_counter() >= deadline:
                     slot = self.slots[slot.index - first - 1]
                     return
+                if began is not None:
+                    began[slot.index] = perf_counter()
                 try:
                     result = slot.step_call(action)
                     try:
@@ -180,11 +226,30 @@ class SerialRunner(Runner):
             self._fail(slot.index - first, exception)
             raise
         finally:
+            if began is not None:
+                self._note_times(first, slot.index)
             if clean:
                 self._all_done = True
             else:
                 self._note(slot.index - first)
                 self._resume_after(slot.index - first, actions)
+
+    def _running_now(self) -> tuple[Slot, Command, float] | None:
+        """What runs, and since when; asked by another thread."""
+        running, everything = self._running, self._running_all
+        if running is None or not everything or self._buffers is None:
+            return running
+        slot, command, since = running
+        began = self._buffers.began[slot.index : slot.index + len(self.slots)]
+        position = int(began.argmax())
+        if began[position] < since:
+            return running
+        return self.slots[position], command, float(began[position])
+
+    def _note_times(self, first: int, last: int) -> None:
+        assert self._buffers is not None
+        self._running = None
+        self._buffers.note_shard_times(slice(first, last + 1), self._submitted, perf_counter())
 
     def _resume_after(self, position: int, actions: Sequence[Any]) -> None:
         """The loop stopped after this position: the rest is queued, one by one."""
@@ -207,5 +272,7 @@ class SerialRunner(Runner):
 
     def end(self, deadline: float) -> list[int]:
         self.forget()
+        if self._watchdog is not None:
+            self._watchdog.close()
         self.slots.clear()
         return []

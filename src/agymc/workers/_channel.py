@@ -9,22 +9,23 @@ Ctrl-C may raise between any two instructions of Python, so what must not be tor
 C: ``outbox.extend(frame)`` queues a frame and uses it up, so that sending it again, after an
 interruption, does nothing; ``extend(map(...))`` makes a system call and keeps what it returned.
 
-=======  ========  ===================================================================
-kind     from      body
-=======  ========  ===================================================================
-BOOT     pool      JSON: what `_child` needs; the first frame
-SETUP    pool      pickle of a ShardSpec
-COMMAND  pool      pickle of (command, positions, pickle of the payloads or None)
-STEP     pool      none: step all slots, the actions are in the shared buffers
-ATTACH   pool      pickle of a BuffersSpec, and the descriptor of the shared buffers
-LIMITS   pool      pickle of (max_in_flight, max_constructing)
-CLOSE    pool      empty: close the envs and end
-DONE     worker    none: all slots have done their STEP and have nothing to say
-REPLIES  worker    positions, then a pickle of their replies
-BIG      worker    the same, its large arrays in a segment whose descriptor comes along
-BLOCKED  worker    pickle of a list of BlockedLoop
-BYE      worker    pickle of what went wrong while closing
-=======  ========  ===================================================================
+=========  ========  =================================================================
+kind       from      body
+=========  ========  =================================================================
+SETUP      pool      pickle of a ShardSpec
+COMMAND    pool      pickle of (command, positions, pickle of the payloads or None)
+STEP       pool      none: step all slots, the actions are in the shared buffers
+ATTACH     pool      pickle of a BuffersSpec, and the descriptor of the shared buffers
+INTERRUPT  pool      pickle of the position of the slot that is to be interrupted
+LIMITS     pool      pickle of (max_in_flight, max_constructing)
+CLOSE      pool      empty: close the envs and end
+READY      worker    empty: it has imported what it needs, and begins to build envs
+DONE       worker    none: all slots have done their STEP and have nothing to say
+REPLIES    worker    positions, then a pickle of their replies
+BIG        worker    the same, its large arrays in a segment whose descriptor comes along
+BLOCKED    worker    pickle of a list of BlockedLoop
+BYE        worker    pickle of what went wrong while closing
+=========  ========  =================================================================
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ __all__ = ["Channel", "Frame", "Kind", "Unsent", "encode"]
 class Kind:
     """The kinds of frames."""
 
-    BOOT = b"P"
     SETUP = b"U"
     COMMAND = b"C"
     STEP = b"S"
     ATTACH = b"A"
+    INTERRUPT = b"I"
     LIMITS = b"L"
     CLOSE = b"Q"
+    READY = b"Y"
     DONE = b"D"
     REPLIES = b"R"
     BIG = b"B"

@@ -1,4 +1,4 @@
-"""The program of a worker process: ``python _child.py DESCRIPTOR``.
+"""The program of a worker process, and of the template of such: ``python _child.py DESCRIPTOR``.
 
 It takes over the caller's module search path and working directory before it imports anything that
 is not in the standard library, so that the envs' modules are found where the caller finds them. The
@@ -21,10 +21,9 @@ if __name__ == "__main__":
             data += part
         return data
 
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    connection.setblocking(True)
-    length = int.from_bytes(read_exactly(connection, 9)[1:], "little")  # a frame, see _channel
-    boot = json.loads(read_exactly(connection, length))
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.setblocking(True)
+    boot = json.loads(read_exactly(control, int.from_bytes(read_exactly(control, 8), "little")))
     sys.path[:] = boot["path"]
     sys.argv[:] = boot["argv"]
     if boot["cwd"] is not None:
@@ -32,4 +31,11 @@ if __name__ == "__main__":
 
     from agymc.workers._serve import serve
 
-    serve(connection, boot["lifeline"])
+    if boot.get("template"):
+        from agymc.workers._forking import fork_for_ever
+
+        connection, lifeline, dumps = fork_for_ever(control, boot["lifeline"])
+    else:
+        control.close()
+        connection, lifeline, dumps = boot["connection"], boot["lifeline"], boot["dumps"]
+    serve(socket.socket(fileno=connection), lifeline, dumps)

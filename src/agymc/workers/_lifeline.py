@@ -41,6 +41,8 @@ class Lifeline:
         read_end: What the worker gets; `hand_over` closes it once the worker has it.
     """
 
+    read_end = _write_end = -1
+
     def __init__(self) -> None:
         read_end, self._write_end = os.pipe()
         self.read_end = above_standard(read_end)

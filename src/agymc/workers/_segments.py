@@ -6,6 +6,7 @@ with its last mapping, however the processes end.
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import os
 import pickle
@@ -23,15 +24,22 @@ _ALIGNMENT = 64
 _BIG = 1 << 16  # bytes; smaller arrays are cheaper to send than to map
 
 
-def create_segment(size: int) -> int:
-    """The descriptor of ``size`` zero bytes of shared memory; the caller closes it."""
+def create_segment(size: int, *, append: bool = False) -> int:
+    """The descriptor of ``size`` zero bytes of shared memory; the caller closes it.
+
+    With ``append`` it is not to be mapped, but grows with what is written to it.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("agymc", os.MFD_CLOEXEC)
     else:
         descriptor, name = tempfile.mkstemp(prefix="agymc-")
         os.unlink(name)
     try:
-        os.ftruncate(descriptor, max(size, 1))
+        if append:
+            fcntl = importlib.import_module("fcntl")
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
+        else:
+            os.ftruncate(descriptor, max(size, 1))
     except OSError:
         os.close(descriptor)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import pickle
 import signal
@@ -19,6 +20,7 @@ from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion, Fault, Reply
 from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
+from agymc.runners._interrupts import SIGNAL, install
 from agymc.runners.base import Runner
 from agymc.waiting import block_on, wait_looking_up
 from agymc.workers._channel import Channel, Frame, Kind, encode
@@ -41,9 +43,20 @@ _CLOSE_TIMEOUT = 3600.0  # the pool has its own deadline and kills us
 _COUNT = struct.Struct("<I")
 
 
-def serve(connection: socket.socket, lifeline: int) -> None:
-    """Serve one pool until it says close or is gone."""
+def serve(connection: socket.socket, lifeline: int, dumps: int) -> None:
+    """Serve one pool until it says close or is gone.
+
+    Args:
+        connection: To the pool.
+        lifeline: See `tie_to`.
+        dumps: A descriptor to which stacks are written, when we crash or are interrupted.
+    """
     tie_to(lifeline)
+    os.set_inheritable(dumps, False)
+    install()
+    faulthandler.enable(dumps)
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(SIGNAL, dumps, chain=True)
     # Ctrl-C is the caller's to handle; it closes us. (An env may install handlers of its own.)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(connection)
@@ -52,6 +65,7 @@ def serve(connection: socket.socket, lifeline: int) -> None:
             os._exit(1)
         wait_readable([channel.fileno()], None)
     spec: ShardSpec = pickle.loads(frames[0].body)
+    channel.send(encode(Kind.READY))
     server = _Server(channel, spec)
     for frame in frames[1:]:
         server.handle(frame)
@@ -132,6 +146,8 @@ class _Server:
         elif frame.kind == Kind.COMMAND:
             command, positions, pickled = pickle.loads(frame.body)
             self._flush_after = _FLUSH_WHOLE if positions is None else _FLUSH_PARTIAL
+            if command is Command.BUILD and self._spec.faults is not None:
+                self._flush_after = 0.0  # so that the pool knows which env is being built
             chosen = everything if positions is None else positions
             if pickled is None:
                 assert self._buffers is not None
@@ -153,6 +169,8 @@ class _Server:
             finally:
                 os.close(frame.descriptor)
             runner.attach(self._buffers)
+        elif frame.kind == Kind.INTERRUPT:
+            runner.interrupt(pickle.loads(frame.body))
         elif frame.kind == Kind.LIMITS:
             runner.set_limits(*pickle.loads(frame.body))
         elif frame.kind == Kind.CLOSE:

@@ -8,21 +8,23 @@ blocks but `work` and `end_close`, and no method raises what an env raised.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from asyncio import AbstractEventLoop
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion
 from agymc.errors import ConfigurationError
-from agymc.runners.base import Runner
-from agymc.runners.coroutines import CoroutineRunner
+from agymc.faults import Check, FaultPolicy
+from agymc.runners.base import GivenUp, Runner
 from agymc.runners.serial import SerialRunner
 from agymc.runners.threads import ThreadRunner
 from agymc.slot import Slot
 from agymc.types import AutoresetMode, BlockedLoop, ResetSeed
 from agymc.waiting import Plan
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 __all__ = ["Death", "ShardSpec", "Worker", "share_limit"]
 
@@ -41,6 +43,7 @@ class ShardSpec:
         lag_threshold: For "asyncio": how long an env may block the loop before it is told.
         autoreset_mode: See `Slot`.
         reset_seed: See `Slot`.
+        faults: What is to be done about faults; None: nothing.
     """
 
     first: int
@@ -52,28 +55,44 @@ class ShardSpec:
     lag_threshold: float | None
     autoreset_mode: AutoresetMode
     reset_seed: ResetSeed | None
+    faults: FaultPolicy | None = None
 
-    def make_runner(self, loop: AbstractEventLoop | None = None) -> Runner:
+    @property
+    def lanes(self) -> int:
+        """How many of the slots can be at work at the same time: slot i has lane i mod lanes."""
+        if self.runner == "thread":
+            return self.count if self.threads is None else min(self.threads, self.count)
+        return self.count if self.runner == "asyncio" else 1
+
+    def make_runner(
+        self, loop: AbstractEventLoop | None = None, *, watched: bool = False
+    ) -> Runner:
         """The runner, with its slots, none of which is built.
 
         Args:
             loop: For coroutines: the running loop to use; None for one in a thread.
+            watched: Whether the runner has to look after deadlines itself, as the pool can't.
         """
+        timed = self.faults is not None
+        check: Check = "shape" if self.faults is None else self.faults.check
         slots = [
-            Slot(self.first + position, self.autoreset_mode, self.reset_seed)
+            Slot(self.first + position, self.autoreset_mode, self.reset_seed, check)
             for position in range(self.count)
         ]
         if self.runner == "thread":
-            return ThreadRunner(slots, self.threads)
+            return ThreadRunner(slots, self.threads, timed)
         if self.runner == "asyncio":
+            from agymc.runners.coroutines import CoroutineRunner  # imports asyncio
+
             return CoroutineRunner(
                 slots,
                 loop,
                 max_in_flight=self.max_in_flight,
                 max_constructing=self.max_constructing,
                 lag_threshold=self.lag_threshold,
+                timed=timed,
             )
-        return SerialRunner(slots)
+        return SerialRunner(slots, timed, self.faults if watched else None)
 
 
 def share_limit(name: str, limit: int | None, count: int) -> list[int | None]:
@@ -98,7 +117,7 @@ class Death:
     Attributes:
         exit_code: The exit code, None when a signal ended it.
         signal: The name of that signal, or None.
-        reason: Why we ended it ourselves, or None.
+        reason: What else is known of its end, or None.
     """
 
     exit_code: int | None
@@ -107,7 +126,7 @@ class Death:
 
     def __str__(self) -> str:
         if self.reason is not None:
-            return f"{self.reason} and was killed"
+            return self.reason
         return f"killed by {self.signal}" if self.signal else f"exit code {self.exit_code}"
 
 
@@ -116,6 +135,14 @@ class Worker(ABC):
 
     #: Set once the worker can answer no more.
     death: Death | None = None
+    #: Since when it can build envs, by `time.perf_counter`; infinity for not yet.
+    ready_at = 0.0
+    #: When it last told of something that has ended.
+    heard_at = 0.0
+    #: Whether it sees to deadlines itself, as the pool is not waiting while its envs run.
+    looks_after_itself = False
+    #: Whether its envs can be ended by force, all together.
+    in_process_of_its_own = False
 
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
@@ -164,6 +191,31 @@ class Worker(ABC):
     @abstractmethod
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         """Change how many coroutines may run at the same time; see `Runner.set_limits`."""
+
+    @abstractmethod
+    def interrupt(self, position: int) -> None:
+        """Have this env stop what it is doing, as far as it lets itself be stopped."""
+
+    @abstractmethod
+    def give_up(self, position: int) -> GivenUp:
+        """End what this env is doing by force, see `Runner.abandon`. May set `death`."""
+
+    @abstractmethod
+    def renewed(self, spec: ShardSpec) -> Worker:
+        """Another worker of this kind, whose envs are to be restarted. May raise OSError."""
+
+    def crash_stack(self) -> str:
+        """Where the worker was when a signal killed it, as far as it could say so."""
+        return ""
+
+    def abandoned_alive(self) -> int:
+        """How many threads and tasks that were given up go on."""
+        return 0
+
+    @property
+    def stale_replies(self) -> int:
+        """How many results of envs that were given up came after all."""
+        return 0
 
     @property
     def blocked(self) -> Sequence[BlockedLoop]:

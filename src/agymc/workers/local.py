@@ -11,6 +11,7 @@ import numpy as np
 
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion
+from agymc.runners.base import GivenUp
 from agymc.types import BlockedLoop
 from agymc.waiting import Plan, block_on
 from agymc.workers.base import ShardSpec, Worker
@@ -28,7 +29,9 @@ class LocalWorker(Worker):
 
     def __init__(self, spec: ShardSpec, loop: AbstractEventLoop | None = None) -> None:
         super().__init__(spec)
-        self._runner = spec.make_runner(loop)
+        self.looks_after_itself = spec.runner == "serial"
+        self._loop = loop
+        self._runner = spec.make_runner(loop, watched=True)
         self._everything = range(self.count)
         self._buffers: Buffers | None = None
         self._orders: deque[tuple[Command, Sequence[int], Iterator[Any]]] = deque()
@@ -68,6 +71,22 @@ class LocalWorker(Worker):
     def collect(self) -> list[Completion]:
         completion = self._runner.collect()
         return [] if completion is None else [completion]
+
+    def interrupt(self, position: int) -> None:
+        self._runner.interrupt(position)
+
+    def give_up(self, position: int) -> GivenUp:
+        return self._runner.abandon(position)
+
+    def renewed(self, spec: ShardSpec) -> LocalWorker:
+        return LocalWorker(spec, self._loop)
+
+    def abandoned_alive(self) -> int:
+        return self._runner.abandoned_alive()
+
+    @property
+    def stale_replies(self) -> int:
+        return self._runner.stale_replies
 
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         self._runner.set_limits(max_in_flight, max_constructing)

@@ -22,14 +22,12 @@ that an env has forked may hold the socket open.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -42,10 +40,12 @@ from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion, Fault, Reply
 from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
+from agymc.runners._interrupts import SIGNAL, stacks_of_dump
+from agymc.runners.base import GivenUp
 from agymc.types import BlockedLoop
-from agymc.workers import _child
 from agymc.workers._channel import Channel, Frame, Kind, Unsent, encode
 from agymc.workers._lifeline import Lifeline, above_standard
+from agymc.workers._processes import Launcher
 from agymc.workers._salvage import find_broken
 from agymc.workers._segments import create_segment, load, map_segment
 from agymc.workers._serve import unpack_positions
@@ -54,13 +54,20 @@ from agymc.workers.base import Death, ShardSpec, Worker
 __all__ = ["ProcessWorker", "SharedResources"]
 
 _EXIT_TIMEOUT = 1.0  # seconds for a process that has closed its socket to end
+_MOST_DUMPED = 1 << 20  # bytes of a stack
 _REAP_TIMEOUT = 5.0  # seconds for the kernel to end a process after SIGKILL
 
 
 class SharedResources:
-    """The memory of a pool's buffers; its descriptor is kept for workers that come later."""
+    """What the workers of a pool share, also those that come later.
+
+    Attributes:
+        launcher: Starts their processes.
+        segment: The descriptor of the memory of the buffers.
+    """
 
     def __init__(self) -> None:
+        self.launcher = Launcher()
         self.segment = -1
 
     def allocate(self, spec: BuffersSpec) -> Buffers:
@@ -69,12 +76,19 @@ class SharedResources:
         return spec.allocate(map_segment(self.segment))
 
     def close(self) -> None:
-        """Let go of the descriptor; idempotent. What is mapped stays."""
+        """Let go of it all, after the workers; idempotent. What is mapped stays."""
+        self.launcher.close()
+        self._release()
+
+    def abandon(self) -> None:
+        """The same in a fork of the caller."""
+        self.launcher.disown()
+        self._release()
+
+    def _release(self) -> None:
         if self.segment >= 0:
             os.close(self.segment)
         self.segment = -1
-
-    abandon = close
 
 
 class ProcessWorker(Worker):
@@ -85,52 +99,49 @@ class ProcessWorker(Worker):
         shared: What the workers of a pool share.
     """
 
+    in_process_of_its_own = True
+
     def __init__(self, spec: ShardSpec, shared: SharedResources) -> None:
         super().__init__(spec)
+        self.ready_at = inf
         self._silent_steps = True  # whether actions travel in the shared buffers alone
         self._buffers: Buffers | None = None
         self._shared = shared
         self._closing = False
         self._problems: list[str] = []
         self._blocked: list[BlockedLoop] = []
-        self._pidfd = -1
+        self._crash_stack = ""
         self._said_bye = False
         setup = _dumps_setup(spec)
+        self._dumps = -1  # a file of stacks, written by faulthandler
+        self._dump_read = 0
+        self._channel: Channel = None  # type: ignore[assignment]
         self._lifeline = Lifeline()
-        ours, theirs = socket.socketpair()
-        theirs = _not_standard(theirs)
-        self._channel = Channel(ours)
+        connection = -1
         try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                        _child.__file__,
-                        str(theirs.fileno()),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno(), self._lifeline.read_end],
-                    start_new_session=True,
-                )
+            self._dumps = above_standard(create_segment(0, append=True))
+            ours, theirs = socket.socketpair()
+            self._channel = Channel(ours)
+            connection = above_standard(theirs.detach())
+            descriptors = connection, self._lifeline.read_end, self._dumps
+            self._process = shared.launcher.start(descriptors)
         except BaseException:
             self._release()
             raise
+        finally:
+            if connection >= 0:
+                os.close(connection)
         try:
-            boot = _boot(self._lifeline.read_end)
             self._lifeline.hand_over()
-            if hasattr(os, "pidfd_open"):
-                self._pidfd = os.pidfd_open(self._process.pid)
-            self._send(encode(Kind.BOOT, boot))
             self._send(encode(Kind.SETUP, setup))
         except BaseException:
-            self._kill()
+            self._process.kill()
             self._note_death()
             raise
 
     @property
-    def pid(self) -> int:
-        """The process id of the worker."""
+    def pid(self) -> int | None:
+        """The process id of the worker; None where it could not be started."""
         return self._process.pid
 
     def _send(self, frame: Unsent, descriptor: int = -1) -> None:
@@ -153,7 +164,7 @@ class ProcessWorker(Worker):
             return encode(Kind.STEP)
         if command is Command.BUILD:
             assert payloads is not None
-            return _order(command, None, _dumps_env_fns(self.first, payloads))
+            return _order(command, positions, _dumps_env_fns(self.first, payloads))
         if payloads is None and not self._silent_steps:
             assert self._buffers is not None
             chosen = range(self.count) if positions is None else positions
@@ -165,6 +176,39 @@ class ProcessWorker(Worker):
     def dispatch(self, order: Any) -> None:
         self._send(order)
 
+    def interrupt(self, position: int) -> None:
+        # To the main thread: it says where it is, and where it is in an env that is to be
+        # interrupted, it raises. Envs that run elsewhere are interrupted from there.
+        if self.death is None:
+            self._dump_read = os.fstat(self._dumps).st_size
+            pid = self.pid
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, SIGNAL)
+            if self.spec.runner != "serial":
+                self._send(encode(Kind.INTERRUPT, pickle.dumps(position)))
+
+    def give_up(self, position: int) -> GivenUp:
+        if self.death is not None:
+            return GivenUp([], "")
+        stack = self._stack()
+        stopped = _is_stopped(self.pid)
+        self._process.kill()
+        self._process.wait(perf_counter() + _REAP_TIMEOUT)
+        return GivenUp(list(range(self.count)), "(its process was stopped)" if stopped else stack)
+
+    def _stack(self) -> str:
+        dump = os.pread(self._dumps, _MOST_DUMPED, self._dump_read)
+        return stacks_of_dump(
+            dump.decode(errors="replace"), all_threads=self.spec.runner != "serial"
+        )
+
+    def renewed(self, spec: ShardSpec) -> ProcessWorker:
+        return ProcessWorker(spec, self._shared)
+
+    def crash_stack(self) -> str:
+        return self._crash_stack
+
     def set_limits(self, max_in_flight: int | None, max_constructing: int | None) -> None:
         self._send(encode(Kind.LIMITS, pickle.dumps((max_in_flight, max_constructing))))
 
@@ -175,8 +219,8 @@ class ProcessWorker(Worker):
     def arm(self, need: int) -> Sequence[int]:
         if self.death is not None:
             return ()
-        channel = self._channel.fileno()
-        return (channel,) if self._pidfd < 0 else (channel, self._pidfd)
+        channel, process = self._channel.fileno(), self._process.fileno()
+        return (channel,) if process < 0 else (channel, process)
 
     def collect(self) -> list[Completion]:
         if self.death is not None:
@@ -192,13 +236,15 @@ class ProcessWorker(Worker):
         return completions
 
     def _exited(self) -> bool:
-        if self._pidfd < 0:
-            return False
-        return wait_readable([self._pidfd], 0.0)
+        process = self._process.fileno()
+        return process >= 0 and wait_readable([process], 0.0)
 
     def _completion(self, frame: Frame) -> Completion | None:
         if frame.kind == Kind.DONE:
             return Completion(None, [])
+        if frame.kind == Kind.READY:
+            self.ready_at = perf_counter()
+            return None
         if frame.kind == Kind.BLOCKED:
             self._blocked += pickle.loads(frame.body)
             return None
@@ -219,39 +265,33 @@ class ProcessWorker(Worker):
             replies = [(position, _not_received(error)) for position in everyone]
         return Completion(positions, replies)
 
-    def _wait_exit(self, deadline: float) -> bool:
-        """Whether the process has ended by the deadline."""
-        if self._pidfd >= 0:  # does not reap it, so that its id still means it and its group
-            return wait_readable([self._pidfd], deadline)
-        try:
-            self._process.wait(max(0.0, deadline - perf_counter()))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def _note_death(self, patience: float = 0.0) -> None:
         """The process is gone or going: end what it had started, say how it ended.
 
         Args:
             patience: Seconds that it gets to end by itself.
         """
-        exited = self._wait_exit(perf_counter() + patience)
-        self._kill()
-        code = self._process.wait(_REAP_TIMEOUT)
-        self.death = Death(None, None, "it closed its connection") if not exited else _death(code)
+        process = self._process
+        exited = process.wait(perf_counter() + patience)
+        process.kill()
+        process.wait(perf_counter() + _REAP_TIMEOUT)
+        code = process.reap()
+        self.death = (
+            Death(None, None, "it closed its connection and was killed")
+            if not exited
+            else _death(code)
+        )
+        if self._dumps >= 0:
+            self._crash_stack = self._stack()
         self._release()
 
-    def _kill(self) -> None:
-        """End the process group: the worker, and what its envs have started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
     def _release(self) -> None:
-        self._channel.close()
+        if self._channel is not None:
+            self._channel.close()
         self._lifeline.cut()
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
+        if self._dumps >= 0:
+            os.close(self._dumps)
+            self._dumps = -1
 
     def begin_close(self) -> None:
         if not self._closing:
@@ -278,7 +318,7 @@ class ProcessWorker(Worker):
                         break
             last = self.first + self.count - 1
             envs = f"env {self.first}" if self.count == 1 else f"envs {self.first} to {last}"
-            ended = self._wait_exit(deadline)
+            ended = self._process.wait(deadline)
             if not ended:
                 self._problems.append(
                     f"the worker process of {envs} (pid {self.pid}) closed its envs and did not "
@@ -298,33 +338,22 @@ class ProcessWorker(Worker):
     def abandon(self) -> None:
         if self.death is None:
             self.death = Death(None, None)
-            self._process.returncode = 0  # it is our parent's child: not ours to wait for
+            self._process.disown()
             self._release()
 
 
-def _not_standard(sock: socket.socket) -> socket.socket:
-    """The socket, at a descriptor above 2: lower ones are given new meanings in a child."""
-    return socket.socket(fileno=above_standard(sock.detach()))
-
-
-def _boot(lifeline: int) -> bytes:
-    """What a worker must know before it can import anything of agymc."""
+def _is_stopped(pid: int | None) -> bool:
+    """Whether a process is stopped (SIGSTOP), where the system tells."""
     try:
-        cwd = os.getcwd()
-    except OSError:  # somebody has removed it
-        cwd = None
-    path = [entry for entry in sys.path if isinstance(entry, str)]
-    return json.dumps(
-        {
-            "path": [str(Path(entry).resolve()) if entry == "" else entry for entry in path],
-            "argv": [str(argument) for argument in sys.argv],
-            "cwd": cwd,
-            "lifeline": lifeline,
-        }
-    ).encode()
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(") ")[2].startswith("T")
 
 
-def _death(code: int) -> Death:
+def _death(code: int | None) -> Death:
+    if code is None:
+        return Death(None, None, "nobody knows how")
     if code >= 0:
         return Death(code, None)
     try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy as copying
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -14,13 +16,15 @@ from agymc.aio_env import AioVectorEnv
 from agymc.arguments import check_autoreset_mode, check_max_concurrency, check_no_worker
 from agymc.batch_env import BatchEnv
 from agymc.batching import ObservationMode
+from agymc.checkpoints import read_checkpoint
 from agymc.engines import DEFAULT_ENGINE, EngineOptions, available_cpus
-from agymc.errors import ConfigurationError
+from agymc.errors import ConfigurationError, UnknownOptionError
+from agymc.faults import FaultPolicy
 from agymc.recipes import RGB_ARRAY_IF_POSSIBLE, CoroutineEntryPoint, EnvId, EnvKwargs, Recipe
 from agymc.types import AutoresetMode, Fairness, ResetSeed
 from agymc.vector_env import VectorEnv
 
-__all__ = ["make", "make_async", "make_vec", "register"]
+__all__ = ["make", "make_async", "make_vec", "register", "restore_checkpoint"]
 
 _VECTORIZATION_MODES = {"sync": "serial", "async": "process"}
 
@@ -42,6 +46,8 @@ def make_vec(
     env_kwargs: EnvKwargs = None,
     reset_seed: ResetSeed | None = None,
     fairness: Fairness = "arrival",
+    faults: FaultPolicy | None = None,
+    envs_per_worker: int | None = None,
     check_actions: bool = True,
     vectorization_mode: VectorizeMode | str | None = None,
     vector_kwargs: Mapping[str, Any] | None = None,
@@ -73,6 +79,10 @@ def make_vec(
         reset_seed: ``(env index, episode number) -> seed or None``, the seeds of autoresets.
         fairness: Who comes first when `recv` can't hand out all: "arrival", or "oldest" (whose
             operation was sent first).
+        faults: What to do about envs that raise, hang, crash or return bad data, see `FaultPolicy`
+            and docs/faults.md. None: errors are raised, and nothing has a deadline.
+        envs_per_worker: For process engines, instead of num_workers: how many envs a process has at
+            the most. With 1 no env can take others with it.
         check_actions: False lets actions outside of their space through.
         vectorization_mode: Gymnasium's name of an engine: "sync" is "serial", "async" is "process".
         vector_kwargs: More options of this function, where `gymnasium.make_vec` takes them. Of
@@ -109,6 +119,8 @@ def make_vec(
         env_kwargs=env_kwargs,
         reset_seed=reset_seed,
         fairness=fairness,
+        faults=faults,
+        envs_per_worker=envs_per_worker,
         check_actions=check_actions,
     )
     if isinstance(id, EnvSpec) and not _VECTOR_KEYS.isdisjoint(id.kwargs):
@@ -128,6 +140,8 @@ def make_vec(
         autoreset_mode=check_autoreset_mode(autoreset_mode),
         reset_seed=reset_seed,
         fairness=fairness,
+        faults=faults,
+        envs_per_worker=envs_per_worker,
     )
     recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
     envs = recipe.open(
@@ -227,6 +241,8 @@ def make_async(
     env_kwargs: EnvKwargs = None,
     reset_seed: ResetSeed | None = None,
     fairness: Fairness = "arrival",
+    faults: FaultPolicy | None = None,
+    envs_per_worker: int | None = None,
     check_actions: bool = True,
     **kwargs: Any,
 ) -> AioVectorEnv:
@@ -249,6 +265,8 @@ def make_async(
         env_kwargs: As in `make_vec`.
         reset_seed: As in `make_vec`.
         fairness: As in `make_vec`.
+        faults: As in `make_vec`.
+        envs_per_worker: As in `make_vec`.
         check_actions: As in `make_vec`.
         **kwargs: Arguments of every env.
 
@@ -266,6 +284,8 @@ def make_async(
         autoreset_mode=check_autoreset_mode(autoreset_mode),
         reset_seed=reset_seed,
         fairness=fairness,
+        faults=faults,
+        envs_per_worker=envs_per_worker,
     )
     recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
     return AioVectorEnv(
@@ -275,6 +295,49 @@ def make_async(
         check_actions=check_actions,
         explain=lambda error: recipe.explain(error, make_async),
     )
+
+
+def restore_checkpoint(path: str | os.PathLike[str], **options: Any) -> VectorEnv:
+    """Make the envs that `VectorEnv.checkpoint` wrote to a file, and go on where they were.
+
+    The file is a pickle: restore only files of people whom you trust.
+
+    Args:
+        path: The file.
+        **options: Of the engine, in place of those that the envs had: engine, num_workers,
+            threads, envs_per_worker, max_in_flight, max_constructing, lag_threshold, faults,
+            fairness.
+
+    Raises:
+        CheckpointError: The file is no checkpoint, is damaged, or can't be restored here.
+        ConfigurationError: An option that there is not, or that does not fit the engine.
+        EnvError: An env can't be made any more.
+    """
+    checkpoint = read_checkpoint(path)
+    unknown = options.keys() - _ENGINE_OPTIONS
+    if unknown:
+        raise UnknownOptionError(
+            f"expected options out of {', '.join(sorted(_ENGINE_OPTIONS))}, got "
+            f"{', '.join(sorted(unknown))}"
+        )
+    if options.get("engine", checkpoint.options.engine) != checkpoint.options.engine:
+        # What belonged to the old engine does not belong to the new one.
+        for name in _OF_ONE_ENGINE:
+            options.setdefault(name, None)
+    for one, other in (("num_workers", "envs_per_worker"), ("envs_per_worker", "num_workers")):
+        if options.get(one) is not None:
+            options.setdefault(other, None)
+    return VectorEnv.from_checkpoint(checkpoint, replace(checkpoint.options, **options))
+
+
+_OF_ONE_ENGINE = (
+    "num_workers",
+    "envs_per_worker",
+    "threads",
+    "max_in_flight",
+    "max_constructing",
+)
+_ENGINE_OPTIONS = {*_OF_ONE_ENGINE, "engine", "lag_threshold", "faults", "fairness"}
 
 
 def register(id: str, entry_point: str | Callable[..., Any], **spec: Any) -> None:
@@ -303,6 +366,8 @@ def make(
     lag_threshold: float | None = 0.1,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
     env_kwargs: EnvKwargs = None,
+    faults: FaultPolicy | None = None,
+    envs_per_worker: int | None = None,
     check_actions: bool = True,
     show_max_hz: float = 50.0,
     show_max_share: float = 0.5,
@@ -321,6 +386,8 @@ def make(
         lag_threshold: As in `make_vec`.
         wrappers: As in `make_vec`.
         env_kwargs: As in `make_vec`.
+        faults: As in `make_vec`.
+        envs_per_worker: As in `make_vec`.
         check_actions: As in `make_vec`.
         show_max_hz: How often per second ``render("human")`` refreshes the window, at the most.
         show_max_share: Which share of the wall time it may take for that, at the most.
@@ -338,6 +405,8 @@ def make(
         max_constructing=max_constructing,
         lag_threshold=lag_threshold,
         autoreset_mode=AutoresetMode.DISABLED,
+        faults=faults,
+        envs_per_worker=envs_per_worker,
     )
     show = kwargs.get("render_mode") == "human"
     if show or "render_mode" not in kwargs:
