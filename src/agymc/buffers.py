@@ -9,7 +9,7 @@ lock: at any time each row has one owner.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from agymc.spaces import ArrayLeaf, Columns, Layout
 
-__all__ = ["TIMES", "Buffers", "BuffersSpec"]
+__all__ = ["TIMES", "Buffers", "BuffersSpec", "ShardTimes"]
 
 TIMES = 16
 """How many of the last times of each env are kept, for quantiles."""
@@ -41,14 +41,14 @@ class Buffers:
         completed: (num_envs,) int64, the number of the last operation that ended.
         interrupted: (num_envs,) int64, the number of the operation that is to be interrupted.
         operations: (num_envs,) int64, how many operations were timed.
-        queue_seconds: (num_envs,) float64, how long those waited for their turn.
-        env_seconds: (num_envs,) float64, how long they took.
+        seconds: (2, num_envs) float64, how long those waited for their turn, `queue_seconds`, and
+            how long they took, `env_seconds`.
         episode_base: (num_envs,) float64, what `env_seconds` was when the episode began.
         began: (num_envs,) float64, when the env was last called, by `time.perf_counter`, which
             all processes share. Where operations are timed.
         reset_began: (num_envs,) float64, when an autoreset or a restart last began a reset.
-        queue_times: (num_envs, TIMES) float64, `queue_seconds` of single operations, in a ring.
-        env_times: (num_envs, TIMES) float64, the same of `env_seconds`.
+        times: (TIMES, 2, num_envs) float64, `queue_seconds` and `env_seconds` of single
+            operations, in a ring; 0 for none yet.
     """
 
     observation_layout: Layout
@@ -62,13 +62,11 @@ class Buffers:
     completed: NDArray[np.int64]
     interrupted: NDArray[np.int64]
     operations: NDArray[np.int64]
-    queue_seconds: NDArray[np.float64]
-    env_seconds: NDArray[np.float64]
     episode_base: NDArray[np.float64]
     began: NDArray[np.float64]
     reset_began: NDArray[np.float64]
-    queue_times: NDArray[np.float64]
-    env_times: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    times: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         # Assigning to one element of a memoryview costs half of assigning to one of the array.
@@ -78,33 +76,20 @@ class Buffers:
         self.began_view = _view(self.began)
         self._time_views = (
             _view(self.operations),
-            _view(self.queue_seconds),
-            _view(self.env_seconds),
-            _view(self.queue_times),
-            _view(self.env_times),
+            _view(self.seconds),
+            _view(self.times),
         )
+        self.queue_seconds, self.env_seconds = self.seconds
 
     def note_times(self, row: int, submitted: float, began: float, ended: float) -> None:
         """Note how long an operation waited for its turn, and how long it took."""
-        operations, queue_seconds, env_seconds, queue_times, env_times = self._time_views
+        operations, seconds, times = self._time_views
         count = operations[row]
-        queue_times[row, count % TIMES] = queued = began - submitted
-        env_times[row, count % TIMES] = took = ended - began
-        queue_seconds[row] += queued
-        env_seconds[row] += took
+        times[count % TIMES, 0, row] = queued = began - submitted
+        times[count % TIMES, 1, row] = took = ended - began
+        seconds[0, row] += queued
+        seconds[1, row] += took
         operations[row] = count + 1
-
-    def note_shard_times(self, rows: slice, submitted: float, ended: float) -> None:
-        """The same for a shard of which each slot, in order, has done one operation."""
-        began = self.began[rows]
-        queued = began - submitted
-        took = np.append(began[1:], ended) - began
-        places = self.operations[rows] % TIMES
-        self.queue_times[rows][np.arange(len(began)), places] = queued
-        self.env_times[rows][np.arange(len(began)), places] = took
-        self.queue_seconds[rows] += queued
-        self.env_seconds[rows] += took
-        self.operations[rows] += 1
 
     def release(self) -> None:
         """Let go of the memory, and with it of the descriptor that a mapping keeps.
@@ -122,11 +107,56 @@ class Buffers:
     terminations_view: memoryview[Any] = field(init=False, repr=False)
     truncations_view: memoryview[Any] = field(init=False, repr=False)
     began_view: memoryview[Any] = field(init=False, repr=False)
+    queue_seconds: NDArray[np.float64] = field(init=False, repr=False)
+    env_seconds: NDArray[np.float64] = field(init=False, repr=False)
     _time_views: tuple[memoryview[Any], ...] = field(init=False, repr=False)
 
 
 def _view(array: Any) -> memoryview[Any]:
     return memoryview(array)
+
+
+class ShardTimes:
+    """Notes the times of a shard whose slots are called in order, all of them in one go.
+
+    Args:
+        buffers: Where to.
+        rows: The shard.
+    """
+
+    def __init__(self, buffers: Buffers, rows: slice) -> None:
+        self._began = buffers.began[rows]
+        self._seconds = buffers.seconds[:, rows]
+        self._operations = buffers.operations[rows]
+        self._places = [_Place.of(buffers.times[k, :, rows]) for k in range(TIMES)]
+        self._count = 0
+
+    def note(self, count: int, submitted: float, ended: float) -> None:
+        """The first ``count`` slots have ended an operation; they began as the buffers say."""
+        place = self._places[self._count % TIMES]
+        self._count += 1
+        began, seconds, operations = self._began, self._seconds, self._operations
+        if count < len(began):
+            place = _Place.of(place.both[:, :count])
+            began, seconds, operations = began[:count], seconds[:, :count], operations[:count]
+        np.subtract(began, submitted, place.queued)
+        np.subtract(began[1:], began[:-1], place.took_but_last)
+        place.took[-1] = ended - began[-1]
+        seconds += place.both
+        operations += 1
+
+
+class _Place(NamedTuple):
+    """Where the times of a shard go, (2, count), and its parts."""
+
+    both: NDArray[np.float64]
+    queued: NDArray[np.float64]
+    took: NDArray[np.float64]
+    took_but_last: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, both: NDArray[np.float64]) -> _Place:
+        return cls(both, both[0], both[1], both[1, :-1])
 
 
 class BuffersSpec:
@@ -158,13 +188,13 @@ class BuffersSpec:
                 else:
                     self._plan.append(None)
         self._reserve(reward_shape, np.dtype(np.float64))
-        for kind in (np.bool_, np.bool_, *[np.int64] * 4, *[np.float64] * 5):
+        for kind in (np.bool_, np.bool_, *[np.int64] * 4, *[np.float64] * 3):
             self._reserve((), np.dtype(kind))
-        for _ in ("queue_times", "env_times"):
-            self._reserve((TIMES,), np.dtype(np.float64))
+        self._reserve((), np.dtype(np.float64), 2)
+        self._reserve((), np.dtype(np.float64), TIMES, 2)
 
-    def _reserve(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        shape = (self.num_envs, *shape)
+    def _reserve(self, shape: tuple[int, ...], dtype: np.dtype[Any], *before: int) -> None:
+        shape = (*before, self.num_envs, *shape)
         self._plan.append((self.size, shape, dtype))
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self.size += -(-nbytes // _ALIGNMENT) * _ALIGNMENT

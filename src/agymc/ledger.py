@@ -92,6 +92,7 @@ class Ledger:
         last: The observations that were handed out last, if they are kept.
         take_over: Is told what has ended in which slots; those that it returns are in flight still.
         mending: Gives the slots that are in flight though no worker has anything to do for them.
+        late: Gives the slots whose operation should have ended by now.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Ledger:
         self.begun_at = np.zeros(num_envs) if timed else None
         self.take_over: Callable[[Sequence[int], Replies], set[int]] | None = None
         self.mending: Callable[[], Collection[int]] = set
+        self.late: Callable[[], Collection[int]] = set
         self._keep_last = keep_last
         self.last: Columns | None = None
         self._reconciled = False
@@ -205,7 +207,11 @@ class Ledger:
             if buffers is not None:
                 buffers.requested[env_ids] = number
         if self.begun_at is not None:
-            self.begun_at[slice(None) if env_ids is None else env_ids] = perf_counter()
+            now = perf_counter()
+            if env_ids is None:
+                self.begun_at.fill(now)
+            else:
+                self.begun_at[env_ids] = now
         # There is no call in this line, so no interruption either.
         line.flying, self._only_steps, self.begun = line.flying + count, only_steps, number
 
@@ -261,7 +267,7 @@ class Ledger:
         if dropped:
             rows = ids = [index for index in ids if index not in dropped]
             replies = [reply for reply in replies if first + reply[0] not in dropped]
-        if self.take_over is not None and ids:
+        if self.take_over is not None and ids and (replies or self.late() or self.mending()):
             given: Replies = {first + position: reply for position, reply in replies}
             kept = self.take_over(ids, given)
             if kept:

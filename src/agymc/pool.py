@@ -266,14 +266,15 @@ class Pool:
             last = worker.first + worker.count - 1
             if env_ids is None or ((env_ids >= worker.first) & (env_ids <= last)).any():
                 raise self._death_error(worker, name_of(command))
-        if self.recovery is not None:
+        if self.recovery is not None and self.recovery.any_lost:
             self.recovery.check_request(command, env_ids)
         self.ledger.check(command, env_ids)
 
     def _begin(
         self, command: Command, env_ids: IdArray | None, payloads: Sequence[Any] | None
     ) -> None:
-        lost = [] if self.recovery is None else self.recovery.lost(env_ids)
+        recovery = self.recovery
+        lost = recovery.lost(env_ids) if recovery is not None and recovery.any_lost else ()
         if lost:
             orders = self._orders_without(lost, command, env_ids, payloads)
         else:
@@ -616,8 +617,8 @@ class Pool:
     def statistics(self) -> Statistics:
         """What has happened so far."""
         ledger, buffers, recovery = self.ledger, self.buffers, self.recovery
-        queue_p50, queue_p99 = quantiles(buffers.queue_times, buffers.operations)
-        env_p50, env_p99 = quantiles(buffers.env_times, buffers.operations)
+        queue_p50, queue_p99 = quantiles(buffers.times[:, 0])
+        env_p50, env_p99 = quantiles(buffers.times[:, 1])
         nothing = np.zeros(self.num_envs, np.int64)
         return Statistics(
             received=ledger.received.copy(),

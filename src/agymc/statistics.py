@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agymc.buffers import TIMES
 from agymc.faults import FaultKind
 from agymc.types import BlockedLoop
 
@@ -99,18 +98,15 @@ def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values[~np.isnan(values)]
 
 
-def quantiles(
-    times: NDArray[np.float64], operations: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def quantiles(times: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(num_envs,) the medians and 99th percentiles of rings of times; NaN where there are none.
 
     Args:
-        times: (num_envs, TIMES) the rings.
-        operations: (num_envs,) how many times were put into each.
+        times: (TIMES, num_envs) the rings; 0 for no time.
     """
-    known = np.where(np.arange(TIMES) < operations[:, None], times, np.nan)
-    median, high = np.full((2, len(times)), np.nan)
-    some = operations > 0
+    known = np.where(times > 0, times, np.nan)
+    median, high = np.full((2, times.shape[1]), np.nan)
+    some = (times > 0).any(axis=0)
     if some.any():
-        median[some], high[some] = np.nanquantile(known[some], [0.5, 0.99], axis=1)
+        median[some], high[some] = np.nanquantile(known[:, some], [0.5, 0.99], axis=0)
     return median, high

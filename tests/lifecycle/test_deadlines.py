@@ -397,7 +397,10 @@ def test_the_handler_of_the_signal_is_put_back():
         with make("serial", one_faulty("serial", "hang", at=1)) as envs:
             envs.reset()
             envs.step([1] * 4)
-            assert signal.getsignal(SIGNAL) is mine
+            with make("serial", one_faulty("serial", ())) as others:
+                others.reset()
+            assert signal.getsignal(SIGNAL) is not mine
+        assert signal.getsignal(SIGNAL) is mine
     finally:
         signal.signal(SIGNAL, before)
 

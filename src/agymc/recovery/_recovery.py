@@ -71,13 +71,17 @@ class Recovery:
         self._resets: dict[int, ResetArguments] = {}
         ledger.take_over = self.take_over
         ledger.mending = self._repairs.keys
+        ledger.late = self.deadlines.suspects.keys
 
     # ------------------------------------------------------------------ asked by the pool
 
+    @property
+    def any_lost(self) -> bool:
+        """Whether there are slots that have no env now."""
+        return bool(self._lost)
+
     def lost(self, env_ids: NDArray[np.int64] | None) -> list[int]:
         """Which of these slots have no env now; None for all."""
-        if not self._lost:
-            return []
         if env_ids is None:
             return sorted(self._lost)
         return [index for index in env_ids.tolist() if index in self._lost]

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,15 @@ from typing import Any
 
 from agymc.errors import EnvInterrupt
 
-__all__ = ["SIGNAL", "env_stack", "install", "interrupt_thread", "stacks_of_dump", "thread_stack"]
+__all__ = [
+    "SIGNAL",
+    "env_stack",
+    "install",
+    "interrupt_thread",
+    "stacks_of_dump",
+    "thread_stack",
+    "uninstall",
+]
 
 # Real-time signals have no meaning of their own; an env's libraries hardly use this one.
 SIGNAL: int = signal.SIGRTMIN + 10 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
@@ -35,9 +44,27 @@ _MACHINERY = (
 _MACHINERY_LINES = tuple(f'  File "{path}' for path in _MACHINERY)
 
 
-def install() -> Any:
-    """Have the signal interrupt envs from now on; gives the handler that was there."""
-    return signal.signal(SIGNAL, _on_signal)
+_installed = 0
+_before: Any = None
+
+
+def install() -> bool:
+    """Have the signal interrupt envs until `uninstall`; False where this is no main thread."""
+    global _before, _installed
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if not _installed:
+        _before = signal.signal(SIGNAL, _on_signal)
+    _installed += 1
+    return True
+
+
+def uninstall() -> None:
+    """Undo `install`: the last one puts back the handler that was there before the first."""
+    global _installed
+    _installed -= 1
+    if not _installed and threading.current_thread() is threading.main_thread():
+        signal.signal(SIGNAL, _before if _before is not None else signal.SIG_DFL)
 
 
 def _on_signal(_signum: int, frame: FrameType | None) -> None:

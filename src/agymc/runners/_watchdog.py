@@ -14,7 +14,7 @@ from time import perf_counter
 
 from agymc.commands import Command, timeouts_of
 from agymc.faults import FaultPolicy
-from agymc.runners._interrupts import SIGNAL, install, thread_stack
+from agymc.runners._interrupts import SIGNAL, install, thread_stack, uninstall
 from agymc.slot import Slot
 
 __all__ = ["Watchdog"]
@@ -37,10 +37,11 @@ class Watchdog:
         self._grace = policy.grace
         self._shortest = min(*self._timeouts, policy.episode_timeout or float("inf"))
         self._interval = min(self._shortest / 4, self._grace / 2, 1.0)
-        self._active = threading.Event()
+        self._entered = 0  # how often; odd while envs are called
+        self._awake = threading.Event()
         self._ended = threading.Event()
         self._ident = 0
-        self._before: object = None
+        self._installed = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -50,35 +51,46 @@ class Watchdog:
 
     def enter(self) -> None:
         """The calling thread is about to call envs."""
-        self._ident = threading.get_ident()
-        if threading.current_thread() is threading.main_thread():
-            self._before = install()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="agymc-watch", daemon=True)
-            self._thread.start()
-        self._active.set()
+        self._entered += 1
+        if not self._awake.is_set():
+            self._begin()
 
     def leave(self) -> None:
         """It does so no more."""
-        self._active.clear()
-        before, self._before = self._before, None
-        if before is not None:
-            signal.signal(SIGNAL, before)  # type: ignore[arg-type]
+        self._entered += 1
+
+    def _begin(self) -> None:
+        self._ident = threading.get_ident()
+        if not self._installed:
+            self._installed = install()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="agymc-watch", daemon=True)
+            self._thread.start()
+        self._awake.set()
 
     def close(self) -> None:
         """End the thread; idempotent."""
         self._ended.set()
-        self._active.set()
+        self._awake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._thread = None
+        if self._installed:
+            self._installed = False
+            uninstall()
 
     def _watch(self) -> None:
         told: float | None = None  # the beginning of the operation that was told of
         while True:
-            self._active.wait()
+            self._awake.wait()
+            entered = self._entered
             if self._ended.wait(self._interval):
                 return
+            if entered == self._entered and not entered % 2:
+                self._awake.clear()  # nothing happens: sleep until something does
+                if self._entered != entered:
+                    self._awake.set()
+                continue
             running = self._running()
             if running is None:
                 continue
@@ -109,5 +121,5 @@ class Watchdog:
 
     def _interrupt(self, slot: Slot) -> None:
         slot.want_interrupt()
-        if self._before is not None:
+        if self._installed:
             signal.pthread_kill(self._ident, SIGNAL)

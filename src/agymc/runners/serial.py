@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from math import inf
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from agymc.buffers import Buffers
+from agymc.buffers import Buffers, ShardTimes
 from agymc.commands import Command, Completion, Reply
 from agymc.faults import FaultPolicy
 from agymc.runners._watchdog import Watchdog
@@ -85,6 +86,7 @@ class SerialRunner(Runner):
         self._watchdog = watchdog if watchdog is not None and watchdog.needed else None
         self._queue: deque[tuple[Command, int, Any]] = deque()
         self._submitted = 0.0
+        self._times: ShardTimes | None = None
         self._running: tuple[Slot, Command, float] | None = None
         self._running_all = False
         self._steps: Sequence[Any] | None = None  # the actions of a step of all slots, in order
@@ -167,6 +169,9 @@ class SerialRunner(Runner):
     def attach(self, buffers: Buffers) -> None:
         super().attach(buffers)
         self._plain = _PlainRows.of(self.slots, buffers)
+        if self._timed:
+            first = self.slots[0].index
+            self._times = ShardTimes(buffers, slice(first, first + len(self.slots)))
 
     def _step_all(self, actions: Sequence[Any], deadline: float | None) -> None:
         """The loop that cheap envs live in: `drive` and `_note`, without their calls.
@@ -181,20 +186,26 @@ class SerialRunner(Runner):
         rewards, shape, dtype = plain.rewards, plain.shape, plain.dtype
         plain.clear_flags()
         began = None
-        if self._timed:
+        if self._times is not None:
             assert self._buffers is not None
             began = self._buffers.began_view
             self._running_all = True
             self._running = self.slots[0], Command.STEP, perf_counter()
-        first = self.slots[0].index
-        slot, clean = self.slots[0], False
+        clocked = deadline is not None or began is not None
+        limit = inf if deadline is None else deadline
+        slots = self.slots
+        first = slots[0].index
+        numbers = range(first, first + len(slots))
+        index, slot, clean = first, slots[0], False
         try:
-            for slot, action, view in zip(self.slots, actions, plain.views, strict=True):
-                if deadline is not None and slot.index > first and perf_counter() >= deadline:
-                    slot = self.slots[slot.index - first - 1]
-                    return
-                if began is not None:
-                    began[slot.index] = perf_counter()
+            for index, slot, action, view in zip(numbers, slots, actions, plain.views, strict=True):
+                if clocked:
+                    now = perf_counter()
+                    if now >= limit and index > first:
+                        index, slot = index - 1, slots[index - first - 1]
+                        return
+                    if began is not None:
+                        began[index] = now
                 try:
                     result = slot.step_call(action)
                     try:
@@ -205,7 +216,7 @@ class SerialRunner(Runner):
                             and observation.dtype is dtype
                             and observation.shape == shape
                         ):
-                            rewards[slot.index] = reward
+                            rewards[index] = reward
                             view[...] = observation
                             continue
                     except Exception:
@@ -219,15 +230,16 @@ class SerialRunner(Runner):
                 except BaseException as exception:
                     slot.fail(exception)
                 if slot.reply is not None:
-                    replies.append((slot.index - first, slot.reply))
+                    replies.append((index - first, slot.reply))
                     slot.reply = None
             clean = True
         except BaseException as exception:
             self._fail(slot.index - first, exception)
             raise
         finally:
-            if began is not None:
-                self._note_times(first, slot.index)
+            if self._times is not None:
+                self._running = None
+                self._times.note(slot.index - first + 1, self._submitted, perf_counter())
             if clean:
                 self._all_done = True
             else:
@@ -245,11 +257,6 @@ class SerialRunner(Runner):
         if began[position] < since:
             return running
         return self.slots[position], command, float(began[position])
-
-    def _note_times(self, first: int, last: int) -> None:
-        assert self._buffers is not None
-        self._running = None
-        self._buffers.note_shard_times(slice(first, last + 1), self._submitted, perf_counter())
 
     def _resume_after(self, position: int, actions: Sequence[Any]) -> None:
         """The loop stopped after this position: the rest is queued, one by one."""
