@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import agymc
+
 
 @pytest.fixture(scope="session", autouse=True)
 def ctrl_c_works() -> Iterator[None]:
@@ -17,6 +19,15 @@ def ctrl_c_works() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workers_start_quickly() -> Iterator[None]:
+    """There are thousands of pools. (tests/lifecycle/test_templates.py does without.)"""
+    with agymc.warm_workers(
+        "pytest", "agymc.entry", "tests.support.envs", "tests.lifecycle.faulty"
+    ):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

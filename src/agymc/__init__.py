@@ -44,6 +44,7 @@ if _typing.TYPE_CHECKING:
     from agymc.statistics import Statistics
     from agymc.types import AsyncEnv, AutoresetMode, Batch, BlockedLoop, BlockedLoopWarning
     from agymc.vector_env import VectorEnv
+    from agymc.workers._processes import warm_workers
 
 __version__ = "0.1.0"
 
@@ -97,6 +98,7 @@ __all__ = [
     "mosaic",
     "register",
     "restore_checkpoint",
+    "warm_workers",
 ]
 
 __getattr__, __dir__ = _names_of(
@@ -151,5 +153,6 @@ __getattr__, __dir__ = _names_of(
         "mosaic": "rendering",
         "register": "entry",
         "restore_checkpoint": "entry",
+        "warm_workers": "workers._processes",
     },
 )

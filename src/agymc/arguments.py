@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agymc.errors import BatchLengthError, ConfigurationError, NumEnvsError
-from agymc.pool import IdArray
+from agymc.ledger import IdArray
 from agymc.seeding import spread_seeds
 from agymc.types import AutoresetMode
 

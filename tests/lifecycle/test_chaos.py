@@ -94,6 +94,8 @@ def test_a_kill_in_mid_step_and_the_pool_steps_on():
         envs.send([1, 2, 3, 4])
         batch = envs.recv(min_ready=2, timeout=30)
         assert sorted(batch.env_ids.tolist()) == [2, 3]
+        ledger, buffers = envs._pool.ledger, envs._pool.buffers
+        assert eventually(lambda: buffers.began[1] >= ledger.begun_at[1])
         os.kill(envs._pool.shards.of(1).pid, signal.SIGKILL)
         batch = envs.recv(timeout=30)
         assert sorted(batch.env_ids.tolist()) == [0, 1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium
 import numpy as np
@@ -16,9 +19,19 @@ from tests.lifecycle.test_restarts import QUICK, fault_of, one_faulty
 
 import agymc
 from agymc import FaultPolicy, WorkerDiedError
+from agymc.workers import _processes
 from agymc.workers._processes import Launcher
 
 RESTART = FaultPolicy(on_fault="restart", backoff=QUICK)
+
+
+@pytest.fixture(autouse=True)
+def cold(monkeypatch):
+    """Without the template that the other tests share."""
+    monkeypatch.setattr(_processes._warm, "template", None)
+    monkeypatch.setattr(_processes._warm, "users", 0)
+
+
 needs_forks = pytest.mark.skipif(not Launcher.forks, reason="workers are not forked here")
 
 
@@ -122,3 +135,80 @@ def test_a_template_uses_no_cpu_and_few_descriptors():
         assert after.user + after.system - before.user - before.system <= 0.02
         # Standard ones, its socket, its lifeline.
         assert template.num_fds() <= 6
+
+
+# ------------------------------------------------------------------ warm workers
+
+
+class Surroundings(Probe):
+    """Says what its process took over."""
+
+    def surroundings(self):
+        return os.environ.get("AGYMC_TEST_VARIABLE"), os.getcwd(), sys.path[-1], os.getppid()
+
+
+def _surroundings():
+    with agymc.make_vec(Surroundings, 2, engine="process", num_workers=2) as envs:
+        envs.reset()
+        first, second = envs.call("surroundings")
+    assert first == second
+    return first
+
+
+@needs_forks
+def test_warm_workers_take_over_what_there_is_now(monkeypatch, tmp_path):
+    with agymc.warm_workers("tests.lifecycle.faulty", "no_such_module"), agymc.warm_workers():
+        *_, template = _surroundings()
+        monkeypatch.setenv("AGYMC_TEST_VARIABLE", "blue")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        sys.path.append("/the/last")
+        try:
+            assert _surroundings() == ("blue", str(tmp_path), "/the/last", template)
+        finally:
+            sys.path.remove("/the/last")
+        monkeypatch.delenv("AGYMC_TEST_VARIABLE")
+        assert _surroundings()[0] is None
+    assert eventually(lambda: not psutil.pid_exists(template))
+    assert _surroundings()[-1] != template
+
+
+@needs_forks
+def test_envs_that_live_longer_than_their_template():
+    with agymc.warm_workers():
+        envs = agymc.make_vec(
+            one_faulty("process", "exit"), engine="process", envs_per_worker=1, faults=RESTART
+        )
+        envs.reset(seed=1)
+    with envs:
+        for _ in range(3):
+            *_, infos = envs.step([1] * 4)
+        assert fault_of(infos, 1)["exception"] == "its process died (nobody knows how)"
+        for _ in range(4):
+            *_, infos = envs.step([1] * 4)
+        assert fault_of(infos, 1)["exception"] == "its process died (exit code 3)"
+
+
+@needs_forks
+def test_pools_of_many_threads_share_a_template():
+    def one(number):
+        with agymc.make_vec(Probe, 2, engine="process", num_workers=2) as envs:
+            envs.reset(seed=number)
+            return envs.step([1, 2])[1].tolist()
+
+    with agymc.warm_workers(), ThreadPoolExecutor(8) as executor:
+        assert list(executor.map(one, range(24))) == [[1.0, 2.0]] * 24
+
+
+@needs_forks
+def test_what_warm_workers_print_goes_where_it_goes_now(capfd):
+    with agymc.warm_workers():
+        for text in ("first", "second"):
+            with agymc.make_vec(Probe, 1, engine="process") as envs:
+                envs.call("arm", "call", functools.partial(_print, text))
+                envs.call("act")
+            assert capfd.readouterr() == (f"{text}\n", "")
+
+
+def _print(text, _env):
+    print(text, flush=True)

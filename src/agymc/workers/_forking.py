@@ -9,6 +9,7 @@ import socket
 import sys
 import warnings
 
+from agymc.workers._child import read_boot, take_over
 from agymc.workers._lifeline import tie_to
 from agymc.workers._processes import FORK, UNKNOWN, Descriptors
 from agymc.workers._processes import REPLY as REPLY
@@ -34,7 +35,7 @@ def fork_for_ever(control: socket.socket, lifeline: int) -> Descriptors:
     # NumPy's linear algebra may have threads. They do nothing, and it knows what a fork is.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 3)
+        request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 5)
         while 0 < len(request) < REQUEST.size:
             request += control.recv(REQUEST.size - len(request)) or sys.exit()
         if not request:
@@ -43,6 +44,7 @@ def fork_for_ever(control: socket.socket, lifeline: int) -> Descriptors:
         if kind != FORK:
             control.sendall(REPLY.pack(_exit_code(pid)))
             continue
+        boot = read_boot(control)
         try:
             child = os.fork()
         except OSError:
@@ -51,9 +53,13 @@ def fork_for_ever(control: socket.socket, lifeline: int) -> Descriptors:
             control.close()
             os.close(lifeline)
             os.setsid()
+            take_over(boot)
             if "numpy.random" in sys.modules:  # as it would be in a process of its own
                 sys.modules["numpy.random"].seed()
-            connection, its_lifeline, dumps = descriptors
+            connection, its_lifeline, dumps, *streams = descriptors
+            for stream, descriptor in zip(boot["streams"], streams, strict=True):
+                os.dup2(descriptor, stream)
+                os.close(descriptor)
             return connection, its_lifeline, dumps
         for descriptor in descriptors:
             os.close(descriptor)

@@ -11,9 +11,10 @@ nor its memory get into a worker.
     caller ── socket ── template ── fork ── worker 0
        └───── socket, lifeline, ... ───────────┘
 
-The three descriptors of a worker reach the template over its socket, and the worker from there.
-The template is their parent, so it is asked for exit codes. Elsewhere each worker is started by
-itself.
+The three descriptors of a worker reach the template over its socket, and the worker from there,
+together with what a worker takes over from the caller (output, search path, working directory,
+environment variables): as it is then, not as it was when the template was started. The template is
+their parent, so it is asked for exit codes. Elsewhere each worker is started by itself.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
 from agymc.bells import wait_readable
+from agymc.forks import in_forked_child
 from agymc.workers import _child
 from agymc.workers._lifeline import Lifeline, above_standard
 
-__all__ = ["Descriptors", "Launcher", "WorkerProcess"]  # and what `_forking` needs
+__all__ = ["Descriptors", "Launcher", "WorkerProcess", "warm_workers"]  # and what `_forking` needs
 
 REQUEST = struct.Struct("<cq")
 REPLY = struct.Struct("<q")
@@ -126,7 +129,7 @@ class _Spawned(WorkerProcess):
             connection, lifeline, dumps = descriptors
             self._process = _start(theirs, descriptors)
             boot = {"connection": connection, "lifeline": lifeline, "dumps": dumps}
-            ours.sendall(boot_message(boot))
+            ours.sendall(_boot_message(**boot))
         self._open_pidfd(self._process.pid)
 
     @property
@@ -186,24 +189,30 @@ class _Forked(WorkerProcess):
 class _Template:
     """The process from which others are forked.
 
+    Args:
+        preload: Names of modules to import in it.
+
     Attributes:
         dead: Whether it can fork no more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preload: Sequence[str] = ()) -> None:
         self.dead = False
         self._unborn: deque[_Forked] = deque()
         self._received = b""
+        self._lock = threading.RLock()  # pools of several threads may share it
         self._lifeline = Lifeline()
+        in_forked_child(self, _Template.disown)
         ours, theirs = socket.socketpair()
         theirs = _above_standard(theirs)
         self._socket = ours
         try:
             with theirs:
                 self._process = _start(theirs, [self._lifeline.read_end])
-            boot = {"template": True, "lifeline": self._lifeline.read_end}
+            lifeline = self._lifeline.read_end
+            boot = _boot_message(template=True, lifeline=lifeline, preload=list(preload))
             self._lifeline.hand_over()
-            self._socket.sendall(boot_message(boot))
+            self._socket.sendall(boot)
         except BaseException:
             self._socket.close()
             self._lifeline.cut()
@@ -212,12 +221,17 @@ class _Template:
     def fork(self, descriptors: Descriptors) -> _Forked | None:
         """Ask for a process; None: the template is gone."""
         child = _Forked(self)
-        try:
-            socket.send_fds(self._socket, [REQUEST.pack(FORK, 0)], list(descriptors))
-        except ConnectionError:
-            self.dead = True
-            return None
-        self._unborn.append(child)
+        streams = [stream for stream in (1, 2) if _is_open(stream)]
+        boot = _boot_message(environ=dict(os.environ), streams=streams)
+        with self._lock:
+            try:
+                header = [REQUEST.pack(FORK, 0)]
+                socket.send_fds(self._socket, header, [*descriptors, *streams])
+                self._socket.sendall(boot)
+            except OSError:
+                self.dead = True
+                return None
+            self._unborn.append(child)
         return child
 
     def receive_answers(self, awaited: _Forked | None) -> None:
@@ -227,27 +241,29 @@ class _Template:
             awaited: Wait for this one; None: don't wait.
         """
         deadline = perf_counter() + (_START_TIMEOUT if awaited is not None else 0.0)
-        while self._unborn and (awaited is None or awaited in self._unborn):
-            answer = self._receive(deadline)
-            if answer is None:
-                return
-            child = self._unborn.popleft()
-            if answer >= 0:
-                child.born(answer)
+        with self._lock:
+            while self._unborn and (awaited is None or awaited in self._unborn):
+                answer = self._receive(deadline)
+                if answer is None:
+                    return
+                child = self._unborn.popleft()
+                if answer >= 0:
+                    child.born(answer)
 
     def exit_code(self, pid: int) -> int | None:
         """The exit code of a process that was forked and has ended; None where nobody knows."""
         deadline = perf_counter() + _END_TIMEOUT
-        while self._unborn:  # answers come in order
-            self.receive_answers(self._unborn[-1])
-            if self.dead or perf_counter() >= deadline:
+        with self._lock:
+            while self._unborn:  # answers come in order
+                self.receive_answers(self._unborn[-1])
+                if self.dead or perf_counter() >= deadline:
+                    return None
+            try:
+                self._socket.sendall(REQUEST.pack(REAP, pid))
+            except OSError:
+                self.dead = True
                 return None
-        try:
-            self._socket.sendall(REQUEST.pack(REAP, pid))
-        except OSError:
-            self.dead = True
-            return None
-        answer = self._receive(deadline)
+            answer = self._receive(deadline)
         return None if answer is None or answer == UNKNOWN else answer
 
     def _receive(self, deadline: float) -> int | None:
@@ -282,9 +298,10 @@ class _Template:
     def disown(self) -> None:
         """Let go of it in a fork of the caller."""
         self.dead = True
-        self._socket.close()
-        self._process.returncode = 0
-        self._lifeline.cut()
+        process = getattr(self, "_process", None)
+        if process is not None:
+            self._socket.close()
+            process.returncode = 0
 
 
 class Launcher:
@@ -307,10 +324,11 @@ class Launcher:
         """
         if not self.forks:
             return _Spawned(descriptors)
-        if self._template is not None and not self._template.dead:
-            child = self._template.fork(descriptors)
-            if child is not None:
-                return child
+        for template in (self._template, _warm.template):
+            if template is not None and not template.dead:
+                child = template.fork(descriptors)
+                if child is not None:
+                    return child
         if self._template is not None:
             self._template.close()
         self._template = _Template()
@@ -330,9 +348,62 @@ class Launcher:
             self._template = None
 
 
+class _Warm:
+    """The template that pools share within `warm_workers`.
+
+    Attributes:
+        template: It, or None.
+        users: How many contexts want it.
+    """
+
+    template: _Template | None = None
+    users = 0
+
+
+_warm = _Warm()
+
+
+@contextlib.contextmanager
+def warm_workers(*preload: str) -> Iterator[None]:
+    """Have worker processes start within milliseconds, for all envs that are made in here.
+
+    A process that has imported what workers need stays there meanwhile, and workers are forked from
+    it. That pays for many vector envs one after the other: a sweep, a test suite. Envs that live
+    longer go on, but how a worker of theirs ended can't be told any more. Where workers are not
+    forked (elsewhere than on Linux) it does nothing.
+
+    Args:
+        *preload: Names of modules that are imported there, for all workers: that of your envs, say,
+            or a library that takes its time. Not such as start threads or open a GPU when they are
+            imported. What can't be imported is left to the workers.
+    """
+    if not Launcher.forks:
+        yield
+        return
+    _warm.users += 1
+    if _warm.template is None:
+        _warm.template = _Template(preload)
+    try:
+        yield
+    finally:
+        _warm.users -= 1
+        if not _warm.users:
+            template, _warm.template = _warm.template, None
+            if template is not None:
+                template.close()
+
+
 def _above_standard(sock: socket.socket) -> socket.socket:
     """The socket, at a descriptor above 2: lower ones are given new meanings in a child."""
     return socket.socket(fileno=above_standard(sock.detach()))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _start(control: socket.socket, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -349,7 +420,7 @@ def _start(control: socket.socket, descriptors: Sequence[int]) -> subprocess.Pop
     )
 
 
-def boot_message(boot: dict[str, Any]) -> bytes:
+def _boot_message(**boot: Any) -> bytes:
     """What a process must know before it can import anything of agymc: its length, and JSON."""
     try:
         cwd = os.getcwd()
