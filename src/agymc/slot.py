@@ -36,7 +36,12 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
 from agymc.adapters.classic import adapt, is_coroutine_env
-from agymc.adapters.lazy_pygame import load_surfarray
+from agymc.adapters.lazy_pygame import (
+    DrawingLock,
+    drawing_lock_of,
+    draws_in_steps,
+    load_surfarray,
+)
 from agymc.buffers import Buffers
 from agymc.commands import CLOSED, Command, EnvReport, Fault, Reply, Restart
 from agymc.faults import Check
@@ -86,10 +91,12 @@ class Slot:
         "_buffers",
         "_check",
         "_checker",
+        "_drawing",
         "_episode",
         "_final",
         "_held",
         "_interrupted",
+        "_locks_steps",
         "_no_reward",
         "_observation_objects",
         "_operation",
@@ -128,6 +135,8 @@ class Slot:
         self._checker: Callable[[Any, Any], None] | None = None
         self._buffers: Buffers | None = None
         self._interrupted = False  # before there are buffers
+        self._drawing: DrawingLock = contextlib.nullcontext()
+        self._locks_steps = False
 
     def renewed(self) -> Slot:
         """A slot in its place, whose env is to be restarted."""
@@ -294,13 +303,13 @@ class Slot:
         self._episode += 1
         assert self._buffers is not None
         self._buffers.episode_base[self._row] = self._buffers.env_seconds[self._row]
-        self.step_call = self.env.step
+        self.step_call = self._env_step()
         self._idle()
         return info
 
     def _reset(self, payload: tuple[int | None, dict[str, Any] | None]) -> Any:
         seed, options = payload
-        return self.env.reset(seed=seed, options=options)
+        return self._env_reset(seed=seed, options=options)
 
     def _autoreset(self, _action: Any) -> Any:
         """The action of a NEXT_STEP reset is not used, as Gymnasium has it."""
@@ -311,8 +320,8 @@ class Slot:
         if self._reset_seed is not None:
             seed = self._reset_seed(self.index, self._episode + 1)
             if seed is not None:
-                return self.env.reset(seed=index(seed))  # Gymnasium takes Python's integers only
-        return self.env.reset()
+                return self._env_reset(seed=index(seed))  # Gymnasium takes Python's integers only
+        return self._env_reset()
 
     def _misfit(
         self, reward: Any, terminated: Any, truncated: Any, error: Exception | None = None
@@ -364,7 +373,7 @@ class Slot:
         self._episode = restart.episode
         self._held = None
         self._final = (None, {}) if restart.begin else None  # tells `_finish_restart`
-        return self.env.reset(seed=restart.seed, options=restart.options)
+        return self._env_reset(seed=restart.seed, options=restart.options)
 
     def _finish_restart(self, result: Any) -> None:
         begin, self._final = self._final is not None, None
@@ -392,10 +401,30 @@ class Slot:
         return env_fn()
 
     def _take_over(self, env: Any) -> Any:
-        self.env = env = adapt(env)
+        env = adapt(env)
         load_surfarray(env)
-        self.step_call = env.step
+        self._use(env)
         return env
+
+    def _use(self, env: Any) -> None:
+        self.env = env
+        self._drawing = drawing_lock_of(env)
+        self._locks_steps = draws_in_steps(env) and not is_coroutine_env(env)
+        self.step_call = self._env_step()
+
+    def _env_step(self) -> _Call:
+        step: _Call = self._drawing_step if self._locks_steps else self.env.step
+        return step
+
+    def _drawing_step(self, action: Any) -> Any:
+        with self._drawing:
+            return self.env.step(action)
+
+    def _env_reset(self, **arguments: Any) -> Any:
+        if not self._locks_steps:
+            return self.env.reset(**arguments)
+        with self._drawing:
+            return self.env.reset(**arguments)
 
     def _finish_build(self, env: Any) -> None:
         env = self._take_over(env)
@@ -432,7 +461,8 @@ class Slot:
             setter(name, value)
 
     def _render(self, _payload: None) -> Any:
-        return self.env.render()
+        with self._drawing:
+            return self.env.render()
 
     def _finish_render(self, frame: Any) -> None:
         # A copy, as many envs draw into the same array again. And contiguous, as many frames are
@@ -454,10 +484,10 @@ class Slot:
             mine, its = getattr(self.env, name), getattr(env, name)
             if not is_space_dtype_shape_equiv(mine, its):
                 raise ValueError(f"expected the state of an env with the {name} {mine}, got {its}")
-        self.env = env
+        self._use(env)
         self._episode = episode
         self._held = held
-        self.step_call = self._autoreset if over else self.env.step
+        self.step_call = self._autoreset if over else self._env_step()
 
     def _close(self, _payload: None) -> Any:
         env, self.env = self.env, None
