@@ -46,7 +46,7 @@ class Buffers:
         episode_base: (num_envs,) float64, what `env_seconds` was when the episode began.
         began: (num_envs,) float64, when the env was last called, by `time.perf_counter`, which
             all processes share. Where operations are timed.
-        reset_began: (num_envs,) float64, when an autoreset or a restart last began a reset.
+        reset_began: (num_envs,) float64, when the env last began a reset.
         times: (TIMES, 2, num_envs) float64, `queue_seconds` and `env_seconds` of single
             operations, in a ring; 0 for none yet.
     """

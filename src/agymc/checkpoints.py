@@ -23,7 +23,7 @@ import numpy as np
 from agymc.commands import Command
 from agymc.engines import EngineOptions
 from agymc.errors import CheckpointError, ConfigurationError, EnvError, PickleError
-from agymc.pickling import find_unpicklable
+from agymc.pickling import find_unpicklable_in_env_fn
 from agymc.pool import IdArray, Pool
 from agymc.types import EnvFn
 
@@ -149,8 +149,7 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> No
         data = cloudpickle.dumps(checkpoint)
     except Exception as error:
         for number, env_fn in enumerate(checkpoint.env_fns):
-            source = getattr(env_fn, "source", env_fn)
-            where = find_unpicklable(source, f"env_fns[{number}]")
+            where = find_unpicklable_in_env_fn(env_fn, f"env_fns[{number}]")
             if where is not None:
                 raise PickleError(
                     f"the function that makes env {number} can't be put into a checkpoint: {where}"

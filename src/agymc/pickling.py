@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["find_unpicklable"]
+__all__ = ["find_unpicklable", "find_unpicklable_in_env_fn"]
 
 _DEPTH = 6
 
@@ -72,3 +72,9 @@ def _parts(obj: Any) -> Iterator[tuple[str, Any]]:
         attributes = getattr(obj, "__dict__", None)
         if isinstance(attributes, dict):
             yield from ((f".{key}", part) for key, part in attributes.items())
+
+
+def find_unpicklable_in_env_fn(env_fn: Any, name: str) -> str | None:
+    """The same for an env function: what the user gave lies in what a door made of it."""
+    source = getattr(env_fn, "source", env_fn)
+    return find_unpicklable(source, name) or find_unpicklable(env_fn, name)

@@ -208,10 +208,9 @@ class Pool:
             raise BusyError(f"can't reset: {listed(busy)} busy; receive the results first", "step")
         payloads = [(seed, detach(options)) for seed in seeds]
         ids = range(self.num_envs) if env_ids is None else env_ids.tolist()
-        if self.recovery is not None:
-            self._check(Command.RESET, env_ids)
-            self.recovery.note_resets(ids, payloads)
         self.submit(Command.RESET, env_ids, payloads)
+        if self.recovery is not None:
+            self.recovery.note_resets(ids, payloads)
         for index, seed in zip(ids, seeds, strict=True):
             if seed is not None:
                 self.ledger.seeds[index] = seed
@@ -570,13 +569,14 @@ class Pool:
         self._torn = True  # until the end: Ctrl-C may come anywhere
         for worker in self.workers:
             for completion in worker.collect():
-                worker.heard_at = perf_counter()
+                if self.recovery is not None:
+                    worker.heard_at = perf_counter()
                 self.ledger.note(worker.first, worker.count, completion)
             if worker.death is None or worker in self._dead:
                 continue
             if self.recovery is not None:
-                slots = self.shards.slots_of(worker)
-                doing = [index for index in slots if self.ledger.is_flying()[index]]
+                slots, flying = self.shards.slots_of(worker), self.ledger.is_flying()
+                doing = [index for index in slots if flying[index]]
                 error = self._death_error(worker, self.ledger.doing((doing or slots)[0]))
                 self._dead.append(worker)
                 self.recovery.on_death(worker, doing, error)

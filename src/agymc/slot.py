@@ -163,7 +163,7 @@ class Slot:
 
     @property
     def reset_began(self) -> float:
-        """When an autoreset or restart last began a reset."""
+        """When the env last began a reset."""
         return 0.0 if self._buffers is None else float(self._buffers.reset_began[self._row])
 
     @property
@@ -288,14 +288,7 @@ class Slot:
         self._say({"final_obs": observation, "final_info": final_info, **info})
 
     def _finish_initial(self, result: Any) -> dict[str, Any]:
-        try:
-            observation, info = result
-        except (TypeError, ValueError):
-            raise Misfit(
-                f"expected reset to return (observation, info), got {_shorten(result)}"
-            ) from None
-        if not isinstance(info, dict):
-            raise Misfit(f"expected reset to return (observation, info), got {_shorten(result)}")
+        observation, info = _checked_reset(result)
         if self._checker is not None:
             self._checker(observation, 0.0)
         self._write(observation)
@@ -315,8 +308,6 @@ class Slot:
         """The action of a NEXT_STEP reset is not used, as Gymnasium has it."""
         if self._held is not None:
             return self._held
-        if self._buffers is not None:
-            self._buffers.reset_began[self._row] = perf_counter()
         if self._reset_seed is not None:
             seed = self._reset_seed(self.index, self._episode + 1)
             if seed is not None:
@@ -364,29 +355,17 @@ class Slot:
 
     def _finish_remake(self, env: Any) -> _Call:
         self._take_over(env)
-        self.finish = self._finish_restart
         return self._reset_again
 
     def _reset_again(self, restart: Restart) -> Any:
-        if self._buffers is not None:
-            self._buffers.reset_began[self._row] = perf_counter()
         self._episode = restart.episode
         self._held = None
-        self._final = (None, {}) if restart.begin else None  # tells `_finish_restart`
+        self.finish = self._finish_reset if restart.begin else self._finish_held
         return self._env_reset(seed=restart.seed, options=restart.options)
 
-    def _finish_restart(self, result: Any) -> None:
-        begin, self._final = self._final is not None, None
-        if begin:
-            self._finish_reset(result)
-            return
-        try:
-            observation, info = result
-        except (TypeError, ValueError):
-            raise Misfit(
-                f"expected reset to return (observation, info), got {_shorten(result)}"
-            ) from None
-        self._held = detach(observation), detach(info)
+    def _finish_held(self, result: Any) -> None:
+        """The new episode is what the next autoreset gives."""
+        self._held = detach(_checked_reset(result))
         self.step_call = self._autoreset
         self._idle()
 
@@ -421,6 +400,8 @@ class Slot:
             return self.env.step(action)
 
     def _env_reset(self, **arguments: Any) -> Any:
+        if self._buffers is not None:
+            self._buffers.reset_began[self._row] = perf_counter()
         if not self._locks_steps:
             return self.env.reset(**arguments)
         with self._drawing:
@@ -501,6 +482,17 @@ class Slot:
 async def _forgiven(closing: Any) -> None:
     with contextlib.suppress(Exception):
         await closing
+
+
+def _checked_reset(result: Any) -> tuple[Any, dict[str, Any]]:
+    """What reset returned, which must be a pair of that kind."""
+    try:
+        observation, info = result
+    except (TypeError, ValueError):
+        info = None
+    if not isinstance(info, dict):
+        raise Misfit(f"expected reset to return (observation, info), got {_shorten(result)}")
+    return observation, info
 
 
 def _check_info(info: Any) -> None:

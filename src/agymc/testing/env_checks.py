@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env as check_gymnasium_api
 from agymc.adapters.classic import adapt, is_coroutine_env
 from agymc.entry import make_vec
 from agymc.errors import AgymcError, EnvError
-from agymc.pickling import find_unpicklable
+from agymc.pickling import find_unpicklable_in_env_fn
 from agymc.snapshots import save_env
 from agymc.testing.findings import Finding
 from agymc.testing.vector_checks import difference
@@ -197,8 +197,8 @@ class _Checks:
         try:
             cloudpickle.dumps(self.env_fn)
         except Exception as error:
-            source = getattr(self.env_fn, "source", self.env_fn)
-            where = find_unpicklable(source, "env_fn") or f"{type(error).__name__}: {error}"
+            where = find_unpicklable_in_env_fn(self.env_fn, "env_fn")
+            where = where or f"{type(error).__name__}: {error}"
             self.error(
                 check,
                 f"the function that makes it can't be sent to a process: {where}",

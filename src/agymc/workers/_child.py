@@ -16,12 +16,13 @@ from typing import Any
 
 def read_boot(sock: socket.socket) -> dict[str, Any]:
     """What the caller says first: its length, and JSON. Ends the process when it is gone."""
-    length = int.from_bytes(_read_exactly(sock, 8), "little")
-    boot: dict[str, Any] = json.loads(_read_exactly(sock, length))
+    length = int.from_bytes(read_exactly(sock, 8), "little")
+    boot: dict[str, Any] = json.loads(read_exactly(sock, length))
     return boot
 
 
-def _read_exactly(sock: socket.socket, count: int) -> bytes:
+def read_exactly(sock: socket.socket, count: int) -> bytes:
+    """``count`` bytes. Ends the process when the caller is gone."""
     data = b""
     while len(data) < count:
         part = sock.recv(count - len(data))

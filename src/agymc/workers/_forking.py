@@ -9,7 +9,7 @@ import socket
 import sys
 import warnings
 
-from agymc.workers._child import read_boot, take_over
+from agymc.workers._child import read_boot, read_exactly, take_over
 from agymc.workers._lifeline import tie_to
 from agymc.workers._processes import FORK, UNKNOWN, Descriptors
 from agymc.workers._processes import REPLY as REPLY
@@ -36,10 +36,9 @@ def fork_for_ever(control: socket.socket, lifeline: int) -> Descriptors:
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, REQUEST.size, 5)
-        while 0 < len(request) < REQUEST.size:
-            request += control.recv(REQUEST.size - len(request)) or sys.exit()
         if not request:
             os._exit(0)
+        request += read_exactly(control, REQUEST.size - len(request))
         kind, pid = REQUEST.unpack(request)
         if kind != FORK:
             control.sendall(REPLY.pack(_exit_code(pid)))

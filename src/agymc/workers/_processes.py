@@ -341,12 +341,6 @@ class Launcher:
             self._template.close()
             self._template = None
 
-    def disown(self) -> None:
-        """Let go of it in a fork of the caller."""
-        if self._template is not None:
-            self._template.disown()
-            self._template = None
-
 
 class _Warm:
     """The template that pools share within `warm_workers`.

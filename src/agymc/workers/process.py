@@ -39,7 +39,7 @@ from agymc.bells import wait_readable
 from agymc.buffers import Buffers, BuffersSpec
 from agymc.commands import Command, Completion, Fault, Reply
 from agymc.errors import PickleError
-from agymc.pickling import find_unpicklable
+from agymc.pickling import find_unpicklable, find_unpicklable_in_env_fn
 from agymc.runners._interrupts import SIGNAL, stacks_of_dump
 from agymc.runners.base import GivenUp
 from agymc.types import BlockedLoop
@@ -81,8 +81,7 @@ class SharedResources:
         self._release()
 
     def abandon(self) -> None:
-        """The same in a fork of the caller."""
-        self.launcher.disown()
+        """The same in a fork of the caller, where the template has let go of itself."""
         self._release()
 
     def _release(self) -> None:
@@ -421,9 +420,7 @@ def _dumps_env_fns(first: int, env_fns: Sequence[Any]) -> bytes:
     except Exception as error:
         for number, env_fn in enumerate(env_fns):
             name = f"env_fns[{first + number}]"
-            # What the user gave lies in what the door made of it.
-            source = getattr(env_fn, "source", env_fn)
-            where = find_unpicklable(source, name) or find_unpicklable(env_fn, name)
+            where = find_unpicklable_in_env_fn(env_fn, name)
             if where is not None:
                 raise PickleError(
                     f"the function that makes env {first + number} can't be sent to a worker "
