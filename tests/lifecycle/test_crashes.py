@@ -118,8 +118,11 @@ def test_dying_with_siblings(process_engine):
         expected, *_ = twin.step([1, 1, 1, 1])
         batch = envs.recv()
         order = np.argsort(batch.env_ids)
-        assert batch.env_ids[order].tolist() == [2, 3]
-        np.testing.assert_array_equal(batch.observations[order], expected[2:])
+        # In threads env 0 may have ended its step before the process died: that result stands.
+        told = batch.env_ids[order].tolist()
+        assert told[-2:] == [2, 3]
+        assert told[:-2] == [] or (told[:-2] == [0] and process_engine != "process")
+        np.testing.assert_array_equal(batch.observations[order], expected[told])
         for _ in range(3):
             expected, *_ = twin.step([2, 2, 2, 2])
             envs.send([2, 2], [2, 3])
