@@ -9,7 +9,8 @@ lock: at any time each row has one owner.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from gymnasium import Space
@@ -22,6 +23,8 @@ __all__ = ["TIMES", "Buffers", "BuffersSpec", "ShardTimes"]
 TIMES = 16
 """How many of the last times of each env are kept, for quantiles."""
 
+_KEPT = 4  # batches
+_QUICK = 2e-3  # seconds: what takes longer is worked out at once, for the deadline of an episode
 _ALIGNMENT = 64  # a cache line: neighbouring arrays don't share one
 
 
@@ -74,12 +77,15 @@ class Buffers:
         self.terminations_view = _view(self.terminations)
         self.truncations_view = _view(self.truncations)
         self.began_view = _view(self.began)
+        self.reset_began_view = _view(self.reset_began)
+        self.episode_base_view = _view(self.episode_base)
         self._time_views = (
             _view(self.operations),
             _view(self.seconds),
             _view(self.times),
         )
         self.queue_seconds, self.env_seconds = self.seconds
+        self.env_seconds_view = _view(self.env_seconds)
 
     def note_times(self, row: int, submitted: float, began: float, ended: float) -> None:
         """Note how long an operation waited for its turn, and how long it took."""
@@ -107,6 +113,9 @@ class Buffers:
     terminations_view: memoryview[Any] = field(init=False, repr=False)
     truncations_view: memoryview[Any] = field(init=False, repr=False)
     began_view: memoryview[Any] = field(init=False, repr=False)
+    reset_began_view: memoryview[Any] = field(init=False, repr=False)
+    episode_base_view: memoryview[Any] = field(init=False, repr=False)
+    env_seconds_view: memoryview[Any] = field(init=False, repr=False)
     queue_seconds: NDArray[np.float64] = field(init=False, repr=False)
     env_seconds: NDArray[np.float64] = field(init=False, repr=False)
     _time_views: tuple[memoryview[Any], ...] = field(init=False, repr=False)
@@ -125,38 +134,50 @@ class ShardTimes:
     """
 
     def __init__(self, buffers: Buffers, rows: slice) -> None:
+        self._buffers = buffers
+        self._first = rows.start
         self._began = buffers.began[rows]
         self._seconds = buffers.seconds[:, rows]
         self._operations = buffers.operations[rows]
-        self._places = [_Place.of(buffers.times[k, :, rows]) for k in range(TIMES)]
-        self._count = 0
+        self._times = buffers.times[:, :, rows]
+        self._place = 0  # in the ring
+        # What was noted and not yet worked out: when each slot began, and the batch ended.
+        self._bounds = np.zeros((_KEPT, len(self._began) + 1))
+        self._begins = [bounds[:-1] for bounds in self._bounds]
+        self._ends = self._bounds[:, -1]
+        self._submitted = np.zeros((_KEPT, 1))
+        self._kept = 0
 
     def note(self, count: int, submitted: float, ended: float) -> None:
-        """The first ``count`` slots have ended an operation; they began as the buffers say."""
-        place = self._places[self._count % TIMES]
-        self._count += 1
-        began, seconds, operations = self._began, self._seconds, self._operations
+        """The first ``count`` slots have ended an operation; they began as the buffers say.
+
+        Quick batches are worked out a few at a time, so that noting times does not cost much of
+        theirs: the buffers may lack the last three.
+        """
+        kept, began = self._kept, self._began
         if count < len(began):
-            place = _Place.of(place.both[:, :count])
-            began, seconds, operations = began[:count], seconds[:, :count], operations[:count]
-        np.subtract(began, submitted, place.queued)
-        np.subtract(began[1:], began[:-1], place.took_but_last)
-        place.took[-1] = ended - began[-1]
-        seconds += place.both
-        operations += 1
+            bounds = [*began[:count].tolist(), ended]
+            for row, (begin, end) in enumerate(pairwise(bounds), self._first):
+                self._buffers.note_times(row, submitted, begin, end)
+            return
+        self._begins[kept][:] = began
+        self._ends[kept] = ended
+        self._submitted[kept] = submitted
+        self._kept = kept = kept + 1
+        if kept == _KEPT or ended - submitted > _QUICK:
+            self._work_out(kept)
 
-
-class _Place(NamedTuple):
-    """Where the times of a shard go, (2, count), and its parts."""
-
-    both: NDArray[np.float64]
-    queued: NDArray[np.float64]
-    took: NDArray[np.float64]
-    took_but_last: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, both: NDArray[np.float64]) -> _Place:
-        return cls(both, both[0], both[1], both[1, :-1])
+    def _work_out(self, kept: int) -> None:
+        """Write the times of the batches kept into the buffers."""
+        self._kept = 0
+        place = self._place if self._place + kept <= TIMES else 0
+        self._place = place + kept
+        times = self._times[place : place + kept]
+        bounds = self._bounds[:kept]
+        np.subtract(bounds[:, :-1], self._submitted[:kept], times[:, 0])
+        np.subtract(bounds[:, 1:], bounds[:, :-1], times[:, 1])
+        self._seconds += np.add.reduce(times)
+        self._operations += kept
 
 
 class BuffersSpec:

@@ -75,8 +75,8 @@ def take_snapshots(pool: Pool, env_ids: IdArray | None) -> list[Snapshot]:
             observation,
             bool(buffers.terminations[index]),
             bool(buffers.truncations[index]),
-            int(ledger.episode_ids[index]),
-            int(ledger.steps[index]),
+            int(ledger.episodes.ids[index]),
+            int(ledger.episodes.steps[index]),
             ledger.seeds[index],
         )
         for index, state, observation in zip(ids.tolist(), states, observations, strict=True)

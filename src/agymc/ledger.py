@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from agymc.buffers import Buffers
 from agymc.commands import Command, Completion, Fault, Reply, text_of
+from agymc.episodes import Episodes
 from agymc.errors import (
     BadDataError,
     BusyError,
@@ -35,7 +36,7 @@ from agymc.errors import (
     ResetNeededError,
     SnapshotError,
 )
-from agymc.spaces import Columns, any_true
+from agymc.spaces import Columns
 from agymc.types import AutoresetMode, Fairness
 
 __all__ = ["IdArray", "Ledger", "Line", "Replies", "listed", "name_of"]
@@ -80,10 +81,7 @@ class Ledger:
         transitions: Steps and resets in flight and ready.
         requests: Everything else.
         stale_replies: How many replies were dropped because their operation was no longer wanted.
-        episode_ids: (num_envs,) int64, the episode of each env's last result, -1 before the first.
-        steps: (num_envs,) int64, the steps made in it.
-        received: (num_envs,) int64, how many transitions were handed out.
-        steps_taken: (num_envs,) int64, how many of them were steps of an env.
+        episodes: The episode of each env's last result.
         seeds: The seed of each env's last seeded reset.
         begun: How many batches of operations have begun.
         unwanted: The slots that have a request in flight whose result nobody waits for any more.
@@ -110,10 +108,7 @@ class Ledger:
         self.transitions = Line()
         self.requests = Line()
         self.stale_replies = 0
-        self.episode_ids = np.full(num_envs, -1, np.int64)
-        self.steps = np.zeros(num_envs, np.int64)
-        self.received = np.zeros(num_envs, np.int64)
-        self.steps_taken = np.zeros(num_envs, np.int64)
+        self.episodes = Episodes(num_envs, autoreset_mode)
         self.seeds: list[int | None] = [None] * num_envs
         self.buffers: Buffers | None = None
         self._engine = engine
@@ -126,8 +121,6 @@ class Ledger:
         self._errors: dict[int, EnvError] = {}
         self._failed = np.zeros(num_envs, np.bool_)  # must be reset before the next step
         self._any_failed = False
-        self._over = np.zeros(num_envs, np.bool_)  # the last result ended an episode
-        self._any_over = False
         self._only_steps = False  # the last batch was a step of all slots
         self.unwanted: set[int] = set()
         self.begun_at = np.zeros(num_envs) if timed else None
@@ -154,8 +147,8 @@ class Ledger:
                 raise ResetNeededError(
                     f"expected a reset before the next step: {listed(ids)} failed"
                 )
-            if self._any_over and self.autoreset_mode is AutoresetMode.DISABLED:
-                over = self._over[whole]
+            if self.episodes.any_over and self.autoreset_mode is AutoresetMode.DISABLED:
+                over = self.episodes.over[whole]
                 if over.any():
                     raise ResetNeededError(
                         "expected a reset before the next step, as autoreset is disabled: the "
@@ -181,9 +174,9 @@ class Ledger:
 
     def about_to_reset(self, env_ids: IdArray | None) -> NDArray[np.bool_] | None:
         """(k,) which slots will be reset by their next step, whatever its action; None for none."""
-        if not self._any_over or self.autoreset_mode is not AutoresetMode.NEXT_STEP:
+        if not self.episodes.any_over or self.autoreset_mode is not AutoresetMode.NEXT_STEP:
             return None
-        return self._over[slice(None) if env_ids is None else env_ids]
+        return self.episodes.over[slice(None) if env_ids is None else env_ids]
 
     def begin(self, command: Command, env_ids: IdArray | None) -> None:
         """Note that the operation has begun for these slots; None for all.
@@ -237,7 +230,7 @@ class Ledger:
 
     def is_over(self, index: int) -> bool:
         """Whether the last result of a slot ended an episode."""
-        return bool(self._over[index])
+        return bool(self.episodes.over[index])
 
     def _line(self, command: int) -> Line:
         return self.transitions if command in _TRANSITIONS else self.requests
@@ -248,6 +241,8 @@ class Ledger:
         """Note what has ended in the shard of ``count`` slots that begins with slot ``first``."""
         rows: Any
         if completion.positions is None:
+            if not completion.replies and self._note_steps(first, count):
+                return
             ids = list(range(first, first + count))
             rows = slice(first, first + count)
         else:
@@ -287,6 +282,26 @@ class Ledger:
                 self._end(self._line(self._commands[index]), [index])
         else:
             self._end(self._line(self._commands[ids[0]]), ids)
+
+    def _note_steps(self, first: int, count: int) -> bool:
+        """What most batches are: steps of all slots, of which nothing is to be said.
+
+        Returns:
+            False where there is more to look at; nothing is noted then.
+        """
+        buffers = self.buffers
+        if not self._only_steps or self._any_failed or self._reconciled or self.unwanted:
+            return False
+        assert buffers is not None
+        rows = slice(first, first + count)
+        if buffers.completed[rows].tobytes() != buffers.requested[rows].tobytes():
+            return False
+        if self.take_over is not None and (self.late() or self.mending()):
+            return False
+        self._state[rows] = _READY
+        line = self.transitions
+        line.flying, line.ready = line.flying - count, [*line.ready, *range(first, first + count)]
+        return True
 
     def reconcile(self, completed: NDArray[np.int64]) -> None:
         """Find what was lost by an interruption in `note`, or between the workers and it.
@@ -546,36 +561,11 @@ class Ledger:
         assert buffers is not None
         if self._keep_last:
             self._note_last(env_ids)
-        autoreset = self.autoreset_mode is not AutoresetMode.DISABLED
-        # A step after the end: NEXT_STEP drops the action and resets. In SAME_STEP the next episode
-        # has begun with the last result's observation, and this is its first step.
-        after_end = 1 if self.autoreset_mode is AutoresetMode.SAME_STEP else 0
         if self._only_steps and env_ids is None:  # most batches
-            self.received += 1
-            self.steps += 1
-            self.steps_taken += 1
-            if self._any_over and autoreset:
-                if not after_end:
-                    self.steps_taken -= self._over
-                self.steps[self._over] = after_end
-                self.episode_ids += self._over
-            self._over = buffers.terminations | buffers.truncations
-            self._any_over = any_true(self._over)
-            return
-        whole = slice(None) if env_ids is None else env_ids
-        self.received[whole] += 1
-        was_over = self._over[whole] & autoreset
-        resets = self._commands[whole] == _RESET
-        steps = self.steps[whole] + 1
-        steps[was_over] = after_end
-        steps[resets] = 0
-        self.steps[whole] = steps
-        self.steps_taken[whole] += steps > 0
-        # A reset after the end makes one new episode, or two where one had begun already.
-        began = resets.astype(np.int64) + was_over if after_end else resets | was_over
-        self.episode_ids[whole] += began
-        self._over[whole] = buffers.terminations[whole] | buffers.truncations[whole]
-        self._any_over = any_true(self._over)
+            self.episodes.count_steps(buffers)
+        else:
+            whole = slice(None) if env_ids is None else env_ids
+            self.episodes.count(buffers, env_ids, self._commands[whole] == _RESET)
 
     def _note_last(self, env_ids: IdArray | None) -> None:
         """Keep the observations that are handed out: an env that dies may spoil its row."""
@@ -595,12 +585,10 @@ class Ledger:
     def restored(self, index: int, episode_id: int, steps: int, seed: int | None) -> None:
         """A slot was put into another state; its flags are in the buffers."""
         assert self.buffers is not None
-        self.episode_ids[index] = episode_id
-        self.steps[index] = steps
+        over = bool(self.buffers.terminations[index] or self.buffers.truncations[index])
+        self.episodes.put(index, episode_id, steps, over)
         self.seeds[index] = seed
-        self._over[index] = self.buffers.terminations[index] | self.buffers.truncations[index]
         self._failed[index] = False
-        self._any_over = bool(self._over.any())
         self._any_failed = bool(self._failed.any())
 
 

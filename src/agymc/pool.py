@@ -471,8 +471,8 @@ class Pool:
             buffers.terminations[env_ids],
             buffers.truncations[env_ids],
             merge(ledger.take_infos(env_ids), len(env_ids)),
-            ledger.episode_ids[env_ids],
-            ledger.steps[env_ids],
+            ledger.episodes.ids[env_ids],
+            ledger.episodes.steps[env_ids],
             send,
         )
 
@@ -621,9 +621,9 @@ class Pool:
         env_p50, env_p99 = quantiles(buffers.times[:, 1])
         nothing = np.zeros(self.num_envs, np.int64)
         return Statistics(
-            received=ledger.received.copy(),
-            steps=ledger.steps_taken.copy(),
-            episodes=ledger.episode_ids + 1,
+            received=ledger.episodes.received,
+            steps=ledger.episodes.steps_taken,
+            episodes=ledger.episodes.ids + 1,
             in_flight=len(ledger.transitions),
             waiting_for=tuple(ledger.flying(ledger.transitions)),
             stragglers=() if recovery is None else tuple(sorted(recovery.deadlines.suspects)),

@@ -294,8 +294,9 @@ class Slot:
         self._write(observation)
         self._held = None
         self._episode += 1
-        assert self._buffers is not None
-        self._buffers.episode_base[self._row] = self._buffers.env_seconds[self._row]
+        buffers = self._buffers
+        assert buffers is not None
+        buffers.episode_base_view[self._row] = buffers.env_seconds_view[self._row]
         self.step_call = self._env_step()
         self._idle()
         return info
@@ -401,7 +402,7 @@ class Slot:
 
     def _env_reset(self, **arguments: Any) -> Any:
         if self._buffers is not None:
-            self._buffers.reset_began[self._row] = perf_counter()
+            self._buffers.reset_began_view[self._row] = perf_counter()
         if not self._locks_steps:
             return self.env.reset(**arguments)
         with self._drawing:

@@ -33,6 +33,7 @@ __all__ = [
     "cast",
     "checker_of",
     "detach",
+    "flat_view",
 ]
 
 Columns: TypeAlias = "list[NDArray[Any] | list[Any]]"
@@ -182,6 +183,17 @@ class Layout:
         assert isinstance(column, np.ndarray)
         view = column[row, ...]  # an array also for shape (), where column[row] is a scalar
         array = np.ndarray
+        flat = flat_view(column)
+        if flat is not None:
+            place = slice(row * shape[0], (row + 1) * shape[0])
+
+            def write_vector(value: Any) -> None:
+                try:
+                    flat[place] = value
+                except (TypeError, ValueError):
+                    view[...] = cast(value, shape, dtype, path)
+
+            return write_vector
 
         # The hot path: an array of the right kind costs three comparisons and one assignment.
         def write_array(value: Any) -> None:
@@ -474,6 +486,18 @@ def checker_of(check: str, layout: Layout) -> Callable[[Any, Any], None] | None:
             raise Misfit(f"expected a finite number, got {_describe(reward)}, at 'reward'")
 
     return check_space if check == "space" else check_finite
+
+
+def flat_view(column: NDArray[Any] | list[Any]) -> memoryview[Any] | None:
+    """The memory of a column whose rows are vectors, as one vector; None for any other column.
+
+    ``flat_view(column)[i * k : (i + 1) * k] = array`` writes row i of a column (n, k). It raises
+    ValueError or TypeError unless ``array`` has the shape (k,) and the dtype of the column, and
+    costs less than half of ``column[i] = array`` after looking at both.
+    """
+    if isinstance(column, np.ndarray) and column.ndim == 2 and column.size:
+        return memoryview(column.reshape(-1))  # type: ignore[arg-type]
+    return None
 
 
 def any_true(mask: NDArray[np.bool_]) -> bool:

@@ -195,7 +195,7 @@ class Recovery:
         record = FaultRecord(kind, operation, text, fault.lines)
         command = self._ledger.command(index)
         may_be = self.policy.restarts and (
-            repair is not None or command is Command.RESET or self._ledger.episode_ids[index] >= 0
+            repair is not None or command is Command.RESET or self._ledger.episodes.ids[index] >= 0
         )
         if may_be and (suspect is not None or not isinstance(fault.exception, _NOT_THE_ENVS)):
             if self._repair(index, record, again=repair, info=reply.info):
@@ -304,7 +304,7 @@ class Recovery:
         if record.collateral:
             self.budget.collateral[index] += 1
         else:
-            episode = int(self._ledger.episode_ids[index])
+            episode = int(self._ledger.episodes.ids[index])
             charged = self.budget.charge(index, record.kind, episode, again is not None)
             if charged is None:
                 return False

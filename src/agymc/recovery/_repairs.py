@@ -103,7 +103,7 @@ def restart_of(
         reset_seed: Gives the seeds of autoresets.
     """
     over = ledger.autoreset_mode is AutoresetMode.SAME_STEP and ledger.is_over(index)
-    episode = int(ledger.episode_ids[index]) + over
+    episode = int(ledger.episodes.ids[index]) + over
     seed, options = reset
     if ledger.command(index) is not Command.RESET:
         seed, options = None, None

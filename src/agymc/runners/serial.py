@@ -18,6 +18,7 @@ from agymc.faults import FaultPolicy
 from agymc.runners._watchdog import Watchdog
 from agymc.runners.base import Runner, drive
 from agymc.slot import Slot
+from agymc.spaces import flat_view
 
 __all__ = ["SerialRunner"]
 
@@ -30,14 +31,16 @@ class _PlainRows:
     """The rows of a shard, where observations are one array each and rewards are numbers.
 
     Attributes:
-        views: The row of each slot.
+        flat: The observations of the pool, see `flat_view`; None where they are no vectors.
+        places: Where the observation of each slot goes: in ``flat``, or its row.
         shape: Of an observation.
         dtype: Of an observation; None where observations are not plain, so that none fits.
         rewards: The rewards of the pool, by slot index.
         flags: The terminations and truncations of the shard.
     """
 
-    views: Sequence[Any]
+    flat: Any
+    places: Sequence[Any]
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     rewards: Any
@@ -47,11 +50,17 @@ class _PlainRows:
     def of(cls, slots: Sequence[Slot], buffers: Buffers) -> _PlainRows:
         leaf = buffers.observation_layout.array
         if leaf is None or buffers.rewards.ndim > 1 or slots[0].checks:
-            return cls([None] * len(slots), (), None, None, ())
+            return cls(None, [None] * len(slots), (), None, None, ())
         first = slots[0].index
         rows = slice(first, first + len(slots))
+        column: Any = buffers.observations[0]
+        flat, places = flat_view(column), [column[slot.index, ...] for slot in slots]
+        if flat is not None:
+            length = leaf.shape[0]
+            places = [slice(slot.index * length, (slot.index + 1) * length) for slot in slots]
         return cls(
-            [buffers.observations[0][slot.index, ...] for slot in slots],  # type: ignore[call-overload]
+            flat,
+            places,
             leaf.shape,
             leaf.dtype,
             buffers.rewards_view,
@@ -183,42 +192,46 @@ class SerialRunner(Runner):
         replies = self._replies
         plain = self._plain
         assert plain is not None
-        rewards, shape, dtype = plain.rewards, plain.shape, plain.dtype
+        flat, rewards, shape, dtype = plain.flat, plain.rewards, plain.shape, plain.dtype
         plain.clear_flags()
-        began = None
+        began: Any = None
         if self._times is not None:
             assert self._buffers is not None
             began = self._buffers.began_view
             self._running_all = True
             self._running = self.slots[0], Command.STEP, perf_counter()
-        clocked = deadline is not None or began is not None
+        timed, limited = began is not None, deadline is not None
         limit = inf if deadline is None else deadline
         slots = self.slots
         first = slots[0].index
         numbers = range(first, first + len(slots))
         index, slot, clean = first, slots[0], False
         try:
-            for index, slot, action, view in zip(numbers, slots, actions, plain.views, strict=True):
-                if clocked:
-                    now = perf_counter()
-                    if now >= limit and index > first:
-                        index, slot = index - 1, slots[index - first - 1]
-                        return
-                    if began is not None:
-                        began[index] = now
+            for index, slot, action, place in zip(
+                numbers, slots, actions, plain.places, strict=True
+            ):
+                if limited and perf_counter() >= limit and index > first:
+                    index, slot = index - 1, slots[index - first - 1]
+                    return
+                if timed:
+                    began[index] = perf_counter()
                 try:
                     result = slot.step_call(action)
                     try:
-                        observation, reward, terminated, truncated, info = result
-                        if (
-                            not (terminated or truncated or info)
-                            and observation.__class__ is _ndarray
-                            and observation.dtype is dtype
-                            and observation.shape == shape
-                        ):
-                            rewards[index] = reward
-                            view[...] = observation
-                            continue
+                        if len(result) == 5:  # and no reset, which NEXT_STEP makes of a step
+                            observation, reward, terminated, truncated, info = result
+                            if (
+                                not (terminated or truncated or info)
+                                and observation.__class__ is _ndarray
+                            ):
+                                if flat is not None:
+                                    flat[place] = observation  # it has that shape and dtype, or ...
+                                    rewards[index] = reward
+                                    continue
+                                if observation.dtype is dtype and observation.shape == shape:
+                                    place[...] = observation
+                                    rewards[index] = reward
+                                    continue
                     except Exception:
                         pass  # whatever it is, the slot says it better
                     function = slot.finish(result)
