@@ -58,6 +58,8 @@ class EngineOptions:
         fairness: Whose results are handed out first.
         faults: What to do about faults; None: nothing but to raise them.
         envs_per_worker: For processes: how many envs each of them has, at the most.
+        caller_steps: For "process": whether one shard lives in the caller's process, which steps it
+            while the workers step theirs. By default there is one worker less then.
     """
 
     engine: str = DEFAULT_ENGINE
@@ -71,6 +73,7 @@ class EngineOptions:
     fairness: Fairness = "arrival"
     faults: FaultPolicy | None = None
     envs_per_worker: int | None = None
+    caller_steps: bool = False
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -84,6 +87,11 @@ class EngineOptions:
             raise ConfigurationError(
                 f"expected num_workers or envs_per_worker, got both: {self.num_workers} and "
                 f"{self.envs_per_worker}"
+            )
+        if self.caller_steps and (self.engine != "process" or self.envs_per_worker is not None):
+            raise ConfigurationError(
+                "expected caller_steps=True with engine='process' and without envs_per_worker, got "
+                f"engine={self.engine!r} and envs_per_worker={self.envs_per_worker}"
             )
         if self.faults is not None and not isinstance(self.faults, FaultPolicy):
             raise ConfigurationError(
@@ -143,6 +151,8 @@ def start_pool(
         wanted = options.num_workers or available_cpus()
         if options.envs_per_worker is not None:
             wanted = -(-num_envs // options.envs_per_worker)
+        if options.caller_steps:
+            wanted = max(2, wanted + (options.num_workers is not None))
         count = min(num_envs, wanted, *limits)
         resources.append(SharedResources())
     in_flight = share_limit("max_in_flight", options.max_in_flight, count)
@@ -161,7 +171,7 @@ def start_pool(
                 options.reset_seed,
                 options.faults,
             )
-            if where == "process":
+            if where == "process" and not (options.caller_steps and number == 0):
                 workers.append(ProcessWorker(spec, resources[0]))
             else:
                 workers.append(LocalWorker(spec, loop))

@@ -47,7 +47,7 @@ from agymc.shards import Order, Shards
 from agymc.spaces import detach
 from agymc.statistics import Statistics, quantiles
 from agymc.types import AutoresetMode, Batch, EnvFn, Fairness, ResetSeed
-from agymc.waiting import Plan, Wait, await_on, block_on, in_thread
+from agymc.waiting import Look, Plan, Wait, await_on, block_on, in_thread
 from agymc.workers.base import Worker, share_limit
 
 __all__ = ["CLOSE_TIMEOUT", "IdArray", "Pool"]
@@ -55,6 +55,7 @@ __all__ = ["CLOSE_TIMEOUT", "IdArray", "Pool"]
 RESET_PATIENCE = 5.0
 """Seconds that a reset of all envs waits for what is in flight."""
 
+_LOOK = 5e-4  # seconds
 _SEND_SECONDS = 0.02  # after which a worker that has noted an end has surely told it
 
 
@@ -115,6 +116,9 @@ class Pool:
         self._dead: list[Worker] = []
         self._torn = False  # whether the last `_collect` was interrupted
         self._waited = 0.0  # seconds
+        # Where a shard lives in this thread, its CPU is ours while the others still work.
+        self._looks = len(workers) > 1 and any(worker.looks_after_itself for worker in workers)
+        self._look = Look(_LOOK)
         self._waiting = False  # whether somebody waits for what the workers were armed for
 
     @property
@@ -532,12 +536,15 @@ class Pool:
         begin = perf_counter()
         try:
             if look is None or (deadline is not None and deadline <= look):
-                return (yield Wait(descriptors, deadline))
-            yield Wait(descriptors, None if look == inf else look)
+                return (yield Wait(descriptors, deadline, self._look.seconds))
+            yield Wait(descriptors, None if look == inf else look, self._look.seconds)
             return True
         finally:
             self._waiting = False
-            self._waited += perf_counter() - begin
+            waited = perf_counter() - begin
+            self._waited += waited
+            if self._looks:
+                self._look.note(waited)
 
     def _lend_thread(self, missing: int, deadline: float | None) -> bool:
         """Run envs that live in this thread; False when there are none with work to do."""

@@ -41,7 +41,9 @@ class Shards:
 
     def attach(self, spec: BuffersSpec) -> Buffers:
         """Lay out the buffers and give them to all workers."""
-        buffers = self.workers[0].allocate(spec)
+        # What processes can reach, a shard of the caller can reach too.
+        allocator = next((one for one in self.workers if one.in_process_of_its_own), None)
+        buffers = (allocator or self.workers[0]).allocate(spec)
         self._attached = spec, buffers
         for worker in self.workers:
             worker.attach(spec, buffers)

@@ -27,6 +27,8 @@ def _variants() -> Iterator[Any]:
             options.append({"threads": 2})
         if where == "process":
             options += [{"num_workers": 1}, {"num_workers": 3}]
+        if name == "process":
+            options.append({"caller_steps": True})
         if where == "process" and how == "thread":
             options.append({"num_workers": 2, "threads": 1})
         for option in options:

@@ -45,7 +45,9 @@ class Book:
         return self.ledger.take(max_ready).tolist()
 
     def numbers(self) -> list[tuple[int, int]]:
-        pairs = zip(self.ledger.episode_ids.tolist(), self.ledger.steps.tolist(), strict=True)
+        pairs = zip(
+            self.ledger.episodes.ids.tolist(), self.ledger.episodes.steps.tolist(), strict=True
+        )
         return list(pairs)
 
 

@@ -22,7 +22,7 @@ from agymc.errors import PickleError
 from agymc.pickling import find_unpicklable
 from agymc.runners._interrupts import SIGNAL, install
 from agymc.runners.base import Runner
-from agymc.waiting import block_on, wait_looking_up
+from agymc.waiting import Look, block_on, look, wait_looking_up
 from agymc.workers._channel import Channel, Frame, Kind, encode
 from agymc.workers._lifeline import tie_to
 from agymc.workers._segments import dump, map_segment
@@ -35,8 +35,7 @@ __all__ = ["pack_replies", "serve", "unpack_positions"]
 _FLUSH_WHOLE = 2e-3
 _FLUSH_PARTIAL = 2e-4
 
-_LOOK = 2e-4
-_LOOK_PAYS = 4e-4
+_LOOK = 2e-4  # seconds
 
 _CLOSE_TIMEOUT = 3600.0  # the pool has its own deadline and kills us
 
@@ -81,7 +80,7 @@ class _Server:
         self._buffers: Buffers | None = None
         self._flush_after = _FLUSH_WHOLE
         self._closing = False
-        self._look = False
+        self._look = Look(_LOOK)
         self._blocked = 0  # how many of the runner's were told
 
     def run(self) -> None:
@@ -114,25 +113,15 @@ class _Server:
         channel.close()
 
     def _wait(self, bell: int | None) -> None:
-        """Wait for the pool, or for the bell of envs that run on threads.
-
-        A blocking wait costs about 100 us on an idle virtual CPU, so we look for a while before.
-        Only as long as that has been paying: not when the last wait was longer than the look.
-        """
-        channel = self._channel
+        """Wait for the pool, or for the bell of envs that run on threads."""
+        pool = [self._channel.fileno()]
         begin = perf_counter()
-        if self._look and bell is None:
-            until = begin + _LOOK
-            while perf_counter() < until:
-                if wait_readable([channel.fileno()], 0.0):
-                    return
-                os.sched_yield()
-        if bell is None:
-            wait_readable([channel.fileno()], None)
-        else:
+        if bell is not None:
             # An env's thread could close these descriptors, which is not heard by who waits.
-            wait_looking_up([channel.fileno(), bell], None)
-        self._look = perf_counter() - begin < _LOOK_PAYS
+            wait_looking_up([*pool, bell], None)
+        elif not look(pool, self._look.seconds):
+            wait_readable(pool, None)
+        self._look.note(perf_counter() - begin)
 
     def handle(self, frame: Frame) -> None:
         runner = self._runner
