@@ -12,12 +12,16 @@ VENV_STAMP := $(VENV)/.made
 DEMO_STAMP := $(VENV)/.installed-demo
 TEST_STAMP := $(VENV)/.installed-test
 
+BENCH_VENV := .venv-bench
+BENCH_STAMP := $(BENCH_VENV)/.installed-bench
+BENCH_FLAGS :=
+
 DEMO_PICTURE := build/demo-mosaic.png
 DEMO_FLAGS := CartPole-v1 --num-envs 200 --episodes 5 --seed 0 --record $(DEMO_PICTURE) --compare
 PYTEST_FLAGS := -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint bench clean
 .NOTPARALLEL:
 
 help: ## say what can be made
@@ -44,13 +48,24 @@ lint: $(TEST_STAMP) ## check style, format, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# In a virtual environment of its own: the peers want older versions of this and that.
+bench: $(BENCH_STAMP) ## measure agymc and its peers at all works (about an hour, some GB for the peers)
+	@mkdir -p build/bench
+	$(BENCH_VENV)/bin/python benchmarks/panel.py --json build/bench/panel.json --plot build/bench/panel.png $(BENCH_FLAGS)
+
 clean: ## remove all that make made, .venv too
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(DEMO_STAMP): pyproject.toml $(VENV_STAMP)
 	@echo "Installing agymc with what the demo needs into $(VENV) ..."
 	@$(PIP_INSTALL) -e '.[cli,render,classic]'
+	@touch $@
+
+$(BENCH_STAMP): pyproject.toml
+	@$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.made
+	@echo "Installing agymc with its peers into $(BENCH_VENV) ..."
+	@$(BENCH_VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check -e '.[all]' --group peers
 	@touch $@
 
 $(TEST_STAMP): pyproject.toml $(VENV_STAMP)

@@ -14,7 +14,7 @@ import agymc
 parser = argparse.ArgumentParser()
 parser.add_argument("--num-envs", type=int, default=64)
 parser.add_argument("--steps", type=int, default=500)
-parser.add_argument("--engine", choices=agymc.ENGINES, default="process")
+parser.add_argument("--engine", choices=["auto", *agymc.ENGINES], default="auto")
 flags = parser.parse_args()
 
 envs = agymc.make_vec("CartPole-v1", flags.num_envs, engine=flags.engine)

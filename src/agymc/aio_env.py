@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from agymc.arguments import check_call_name, check_env_ids, check_ready_counts, spread_reset
 from agymc.batching import ObservationMode, check_observation_mode
+from agymc.choosing import Choice
 from agymc.commands import Command
 from agymc.engines import EngineOptions, set_limits, start_pool
 from agymc.errors import AgymcError, BusyError, ClosedError, ConfigurationError, EnvError
@@ -57,6 +58,7 @@ class AioVectorEnv:
     Attributes:
         num_envs: The number of envs.
         engine: The engine's name.
+        choice: Why that engine was chosen, where ``engine="auto"`` did; else None.
         single_observation_space: The space of one env's observations; once open, as all that
             follow.
         observation_space: The space of a batch of them.
@@ -78,6 +80,7 @@ class AioVectorEnv:
         check_observation_mode(observation_mode)
         self.num_envs = len(env_fns)
         self.engine = options.engine
+        self.choice: Choice | None = None
         self.check_actions = check_actions
         self.observation_mode = observation_mode
         self.autoreset_mode = options.autoreset_mode

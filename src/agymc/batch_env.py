@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
+from agymc.choosing import Choice
 from agymc.commands import Command
 from agymc.engines import EngineOptions, start_pool
 from agymc.errors import (
@@ -56,6 +57,7 @@ class BatchEnv:
     Attributes:
         num_envs: The number of envs.
         engine: The engine's name.
+        choice: Why that engine was chosen, where ``engine="auto"`` did; else None.
         action_space: A view of the envs' action spaces: ``action_space.sample()`` is a list of one
             action per env, ``action_space[i]`` the space of env i.
         observation_space: A view of the observation spaces.
@@ -80,6 +82,7 @@ class BatchEnv:
     ) -> None:
         self.num_envs = len(env_fns)
         self.engine = options.engine
+        self.choice: Choice | None = None
         self._check_actions = check_actions
         self._always_show = always_show
         try:

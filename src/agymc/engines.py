@@ -38,7 +38,8 @@ ENGINES: dict[str, tuple[str, str]] = {
 }
 """(where, how) of each engine."""
 
-DEFAULT_ENGINE = "process"
+DEFAULT_ENGINE = "auto"
+"""The engine that is measured to be the fastest, see `agymc.choosing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class EngineOptions:
             while the workers step theirs. By default there is one worker less then.
     """
 
-    engine: str = DEFAULT_ENGINE
+    engine: str = "process"
     num_workers: int | None = None
     threads: int | None = None
     max_in_flight: int | None = None
@@ -77,9 +78,8 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
-            raise UnknownEngineError(
-                f"expected an engine out of {', '.join(map(repr, ENGINES))}, got {self.engine!r}"
-            )
+            known = ", ".join(map(repr, [DEFAULT_ENGINE, *ENGINES]))
+            raise UnknownEngineError(f"expected an engine out of {known}, got {self.engine!r}")
         where, how = ENGINES[self.engine]
         _check_count("num_workers", self.num_workers, where == "process", self.engine)
         _check_count("envs_per_worker", self.envs_per_worker, where == "process", self.engine)

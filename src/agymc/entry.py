@@ -17,6 +17,7 @@ from agymc.arguments import check_autoreset_mode, check_max_concurrency, check_n
 from agymc.batch_env import BatchEnv
 from agymc.batching import ObservationMode
 from agymc.checkpoints import read_checkpoint
+from agymc.choosing import Choice, choose
 from agymc.engines import DEFAULT_ENGINE, EngineOptions, available_cpus
 from agymc.errors import ConfigurationError, UnknownOptionError
 from agymc.faults import FaultPolicy
@@ -61,8 +62,10 @@ def make_vec(
             again, but for what is said here), one env function, or a list of ``num_envs`` env
             functions.
         num_envs: How many; 1 by default, or the number of the functions.
-        engine: "serial", "thread", "process" (the default) or "process+thread"; see
-            docs/engines.md.
+        engine: "serial", "thread", "process", "process+thread" or, for coroutine envs, "asyncio" or
+            "process+asyncio"; see docs/engines.md. By default, "auto", the one that is fastest by
+            measurement: one env is made, stepped for a quarter of a second and closed before, in a
+            process of its own. What came out is ``envs.engine`` and ``envs.choice``.
         num_workers: For process engines: how many processes. By default as many as CPUs that this
             process may use.
         threads: For thread engines: how many threads per worker. By default one per env.
@@ -135,8 +138,11 @@ def make_vec(
         return make_vec(spec, num_envs, **{**kept, **given}, vector_kwargs=vector_kwargs, **kwargs)
     if vector_kwargs:
         return make_vec(id, num_envs, **{**given, **_own_options(vector_kwargs), **kwargs})
-    options = EngineOptions(
-        engine=engine or DEFAULT_ENGINE,
+    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
+    options, choice = _engine_options(
+        recipe,
+        engine,
+        render=kwargs.get("render_mode") == "rgb_array",
         num_workers=num_workers,
         threads=threads,
         max_in_flight=max_in_flight,
@@ -149,7 +155,6 @@ def make_vec(
         envs_per_worker=envs_per_worker,
         caller_steps=caller_steps,
     )
-    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
     envs = recipe.open(
         lambda env_fns: VectorEnv(
             env_fns,
@@ -160,9 +165,20 @@ def make_vec(
         ),
         make_vec,
     )
+    envs.choice = choice
     if recipe.spec is not None:
         envs.spec = _vector_spec(recipe, given)
     return envs
+
+
+def _engine_options(
+    recipe: Recipe, engine: str | None, *, blocking: bool = True, render: bool = False, **given: Any
+) -> tuple[EngineOptions, Choice | None]:
+    """The options of an engine, which is chosen if it is not named."""
+    if engine is not None and engine != DEFAULT_ENGINE:
+        return EngineOptions(engine, **given), None
+    choice = choose(recipe, given, blocking=blocking, render=render)
+    return EngineOptions(choice.engine, **{**given, **choice.options}), choice
 
 
 _VECTOR_KEYS = frozenset({"num_envs", "wrappers", "vectorization_mode", "vector_kwargs"})
@@ -259,7 +275,8 @@ def make_async(
             may be a coroutine function.
         num_envs: As in `make_vec`.
         engine: "asyncio" runs the envs' coroutines in the caller's event loop. Any other engine
-            runs them beside it; see docs/asyncio.md.
+            runs them beside it; see docs/asyncio.md. "auto" measures which is the fastest, and
+            blocks meanwhile.
         num_workers: As in `make_vec`.
         threads: As in `make_vec`.
         max_in_flight: As in `make_vec`.
@@ -280,8 +297,11 @@ def make_async(
         ConfigurationError: And the other errors of `make_vec`; those of the envs when the
             ``async with`` is entered.
     """
-    options = EngineOptions(
-        engine=engine,
+    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
+    options, choice = _engine_options(
+        recipe,
+        engine,
+        blocking=False,
         num_workers=num_workers,
         threads=threads,
         max_in_flight=max_in_flight,
@@ -293,14 +313,15 @@ def make_async(
         faults=faults,
         envs_per_worker=envs_per_worker,
     )
-    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
-    return AioVectorEnv(
+    envs = AioVectorEnv(
         recipe.env_fns,
         options,
         observation_mode=observation_mode,
         check_actions=check_actions,
         explain=lambda error: recipe.explain(error, make_async),
     )
+    envs.choice = choice
+    return envs
 
 
 def restore_checkpoint(path: str | os.PathLike[str], **options: Any) -> VectorEnv:
@@ -406,8 +427,13 @@ def make(
     Raises:
         ConfigurationError: And the other errors of `make_vec`.
     """
-    options = EngineOptions(
-        engine=engine or DEFAULT_ENGINE,
+    show = kwargs.get("render_mode") == "human"
+    if show or "render_mode" not in kwargs:
+        kwargs["render_mode"] = RGB_ARRAY_IF_POSSIBLE
+    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
+    options, choice = _engine_options(
+        recipe,
+        engine,
         num_workers=num_workers,
         threads=threads,
         max_in_flight=max_in_flight,
@@ -418,11 +444,7 @@ def make(
         envs_per_worker=envs_per_worker,
         caller_steps=caller_steps,
     )
-    show = kwargs.get("render_mode") == "human"
-    if show or "render_mode" not in kwargs:
-        kwargs["render_mode"] = RGB_ARRAY_IF_POSSIBLE
-    recipe = Recipe(id, num_envs, wrappers or (), env_kwargs, kwargs)
-    return recipe.open(
+    envs = recipe.open(
         lambda env_fns: BatchEnv(
             env_fns,
             options,
@@ -434,3 +456,5 @@ def make(
         ),
         make,
     )
+    envs.choice = choice
+    return envs

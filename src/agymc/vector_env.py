@@ -20,6 +20,7 @@ from agymc.arguments import (
 )
 from agymc.batching import ObservationMode, check_observation_mode
 from agymc.checkpoints import Checkpoint, Snapshot, restore, take_snapshots, write_checkpoint
+from agymc.choosing import Choice
 from agymc.commands import Command
 from agymc.engines import EngineOptions, set_limits, start_pool
 from agymc.errors import BatchLengthError, BusyError, NothingInFlightError, RecvTimeoutError
@@ -57,6 +58,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     Attributes:
         engine: The engine's name.
+        choice: Why that engine was chosen, where ``engine="auto"`` did; else None.
         num_envs: The number of envs.
         single_observation_space: The space of one env's observations.
         observation_space: The space of a batch of them.
@@ -85,6 +87,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._options = options
         self.num_envs = len(env_fns)
         self.engine = options.engine
+        self.choice: Choice | None = None
         self.copy = copy
         self.check_actions = check_actions
         self.observation_mode = observation_mode
@@ -100,6 +103,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.metadata = {**spaces.metadata, "autoreset_mode": options.autoreset_mode}
         self.render_mode = spaces.render_mode
         self._buffers = self._pool.buffers
+
+    @property
+    def num_workers(self) -> int:
+        """How many worker processes there are; 0 where all envs live in this one."""
+        return sum(worker.in_process_of_its_own for worker in self._pool.workers)
 
     # ------------------------------------------------------------------ whole batches
 

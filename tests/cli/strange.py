@@ -146,6 +146,14 @@ class BrokenInPlainLoop(Plain):
         return super().step(action)
 
 
+class BrokenInAProcess(Plain):
+    def step(self, action):
+        spec = sys.modules["__main__"].__spec__
+        if spec is None or spec.name != "agymc.benchmarking._contend":
+            raise ValueError("only there")
+        return super().step(action)
+
+
 class Unmakeable(Plain):
     def __init__(self, render_mode=None):
         raise RuntimeError("no licence")

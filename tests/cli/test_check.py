@@ -34,3 +34,9 @@ def test_what_there_is_not(command):
         assert run.code == 2
         assert f"Error: {text}" in run.err
         assert not run.out
+
+
+def test_ctrl_c(command):
+    run = command.interrupt("check", "strange:MarksStep")
+    assert run.code == 130
+    assert "Traceback" not in run.err

@@ -25,7 +25,7 @@ def test_help(run):
     ("arguments", "words"),
     [
         (["CartPol-v1"], "no environment is registered as 'CartPol-v1': "),
-        (["CartPole-v1", "--engine", "magic"], "expected an engine out of 'serial', 'thread', "),
+        (["CartPole-v1", "--engine", "magic"], "expected an engine out of 'auto', 'serial', "),
         (["CartPole-v1", "--num-workers", "2", "--engine", "serial"], "has no num_workers"),
         (["CartPole-v1", "-n", "0"], "Invalid value for '--num-envs'"),
         (["CartPole-v1", "-e", "many"], "Invalid value for '--episodes'"),
@@ -98,14 +98,15 @@ def test_env_that_cannot_be_made(run):
 
 
 def test_dead_worker(run):
-    result = run("strange:Dies-v0", "-n", 1, "-e", 1)
+    result = run("strange:Dies-v0", "-n", 1, "-e", 1, "--engine", "process")
     assert (result.code, result.out) == (1, "")
     assert "Error: the worker process of env 0 died (exit code 7) in step" in result.err
     assert "Traceback" not in result.err
 
 
 def test_env_error_in_the_plain_loop(run):
-    result = run("strange:BrokenInPlainLoop-v0", "-n", 1, "-e", 1, "--seed", 3, "--compare")
+    arguments = ["-n", 1, "-e", 1, "--seed", 3, "--compare", "--engine", "process"]
+    result = run("strange:BrokenInPlainLoop-v0", *arguments)
     assert result.code == 1
     assert result.row("episodes") == ["1", "0"]
     words = "Error: env 0 raised ValueError in step of the plain loop: only here (seed 3)"

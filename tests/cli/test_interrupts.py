@@ -44,7 +44,7 @@ def test_while_an_env_hangs(command, engine):
 
 
 def test_in_the_plain_loop(command):
-    arguments = ["strange:MarksPlainLoop-v0", "-n", 2, "-e", 50, "--compare"]
+    arguments = ["strange:MarksPlainLoop-v0", "-n", 2, "-e", 50, "--compare", "--engine", "process"]
     result = command.interrupt("run", *arguments)
     check(result)
     assert result.row("episodes")[0] == "100"
@@ -77,8 +77,8 @@ def test_document(command):
 
 def test_film_so_far_is_completed(command, tmp_path):
     path = tmp_path / "x.mp4"
-    arguments = ["strange:MarksStep-v0", "-n", 2, "-e", 100_000, "--record", path]
-    result = command.interrupt("run", *arguments)
+    arguments = ["strange:MarksStep-v0", "-n", 2, "-e", 100_000, "--engine", "process"]
+    result = command.interrupt("run", *arguments, "--record", path)
     check(result)
     assert len(read_film(path)) >= 20
 

@@ -156,7 +156,8 @@ def test_compare_plays_the_same(run):
 
 
 def test_compare_names_the_share_that_there_was_time_for(run):
-    result = run("strange:SlowInPlainLoop-v0", "-n", 4, "-e", 2, "--compare")
+    arguments = ["-n", 4, "-e", 2, "--compare", "--engine", "process"]
+    result = run("strange:SlowInPlainLoop-v0", *arguments)
     assert result.code == 0
     assert result.row("episodes")[0] == "8"
     text = " ".join(result.out.split())

@@ -13,7 +13,9 @@ from rich.text import Text
 
 import agymc
 from agymc.cli._interrupts import Interrupts
+from agymc.cli.bench import BENCH_EXAMPLE, bench
 from agymc.cli.check import CHECK_EXAMPLE, check
+from agymc.cli.engines import ENGINES_EXAMPLE, engines
 from agymc.cli.run import EXAMPLE, run
 
 app = typer.Typer(
@@ -27,6 +29,8 @@ app = typer.Typer(
 )
 app.command("run", no_args_is_help=True, epilog=EXAMPLE)(run)
 app.command("check", no_args_is_help=True, epilog=CHECK_EXAMPLE)(check)
+app.command("bench", no_args_is_help=True, epilog=BENCH_EXAMPLE)(bench)
+app.command("engines", no_args_is_help=True, epilog=ENGINES_EXAMPLE)(engines)
 
 
 def _show_version(wanted: bool) -> None:
@@ -37,6 +41,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -44,7 +49,9 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand != "run":  # which says itself where it may strike
+        interrupts: Interrupts = context.obj
+        context.with_resource(interrupts.allowed())
 
 
 def run_app(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
@@ -52,6 +59,8 @@ def run_app(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     try:
         result: Any = app(arguments, prog_name="agymc", standalone_mode=False, obj=interrupts)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         # Whoever read our output has gone (`agymc ... | head`). Nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

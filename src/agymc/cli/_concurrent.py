@@ -16,7 +16,6 @@ from agymc.cli._job import Job
 from agymc.cli._policy import PolicyError
 from agymc.cli._progress import Display
 from agymc.cli._tally import Part, Stopwatch, Tally
-from agymc.engines import available_cpus
 from agymc.errors import ActionError, BatchLengthError, ConfigurationError, UnknownOptionError
 from agymc.rendering import MosaicRecorder
 from agymc.types import AutoresetMode
@@ -106,8 +105,7 @@ def play_concurrently(
                     envs = _make(job)
                 part.making = watch.wall
                 part.engine, part.envs = envs.engine, envs.num_envs
-                if envs.engine.partition("+")[0] == "process":
-                    part.num_workers = min(envs.num_envs, job.num_workers or available_cpus())
+                part.num_workers = envs.num_workers or None
                 display.begin("Playing")
                 try:
                     _play(envs, job, part, film, interrupts, display, watch)

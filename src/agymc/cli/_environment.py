@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from agymc.cli._policy import PolicyError, PolicyImportError
 from agymc.cli._report import traceback_of
-from agymc.errors import AgymcError, EnvError
+from agymc.errors import AgymcError, EnvError, UnknownEnvError
+from agymc.recipes import EnvId, Recipe
 from agymc.rendering import display_available
 
-__all__ = ["quieten_pygame", "show_error", "text_for_people", "work_here"]
+__all__ = ["quieten_pygame", "recipe_of", "show_error", "text_for_people", "work_here"]
 
 
 def work_here() -> None:
@@ -29,6 +33,27 @@ def quieten_pygame() -> None:
     if not display_available():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+
+
+def recipe_of(name: str, num_envs: int, kwargs: Mapping[str, Any] | None = None) -> Recipe:
+    """How to make the envs of an id, or of a factory ("module:function") of a module.
+
+    Raises:
+        UnknownEnvError: There is no such id, module or function.
+    """
+    module, _, attribute = name.partition(":")
+    source: EnvId = name
+    if attribute and attribute.isidentifier():
+        try:
+            factory = getattr(importlib.import_module(module), attribute, None)
+        except ImportError as error:
+            if error.name != module:
+                raise UnknownEnvError(f"{module!r} can't be imported: {error}") from error
+            raise UnknownEnvError(f"there is no module {module!r} here") from error
+        if not callable(factory):
+            raise UnknownEnvError(f"{module!r} has nothing to call named {attribute!r}")
+        source = factory
+    return Recipe(source, num_envs, (), None, kwargs or {})
 
 
 def text_for_people(error: AgymcError) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
 import json
 import os
 import sys
@@ -18,12 +16,10 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from agymc.cli._environment import quieten_pygame, show_error, work_here
-from agymc.errors import AgymcError, UnknownEnvError
-from agymc.recipes import Recipe
+from agymc.cli._environment import quieten_pygame, recipe_of, show_error, work_here
+from agymc.errors import AgymcError
 from agymc.testing import Finding, check_env
 from agymc.testing.env_checks import CHECKS
-from agymc.types import EnvFn
 
 __all__ = ["CHECK_EXAMPLE", "check"]
 
@@ -57,7 +53,7 @@ def check(
     quieten_pygame()
     work_here()
     try:
-        env_fn = _env_fn(env)
+        env_fn = recipe_of(env, 1).env_fns[0]
     except AgymcError as error:
         show_error(error)
         return _USAGE
@@ -78,22 +74,6 @@ def check(
     else:
         _print(env, findings)
     return _FOUND if any(finding.severity == "error" for finding in findings) else 0
-
-
-def _env_fn(name: str) -> EnvFn:
-    """The env function of an id, or a factory of a module."""
-    module, _, attribute = name.partition(":")
-    if attribute and attribute.isidentifier():
-        try:
-            factory = getattr(importlib.import_module(module), attribute, None)
-        except ImportError as error:
-            if error.name != module:
-                raise UnknownEnvError(f"{module!r} can't be imported: {error}") from error
-            raise UnknownEnvError(f"there is no module {module!r} here") from error
-        if callable(factory):
-            return functools.partial(factory)
-        raise UnknownEnvError(f"{module!r} has nothing to call named {attribute!r}")
-    return Recipe(name, 1, (), None, {}).env_fns[0]
 
 
 def _document(env: str, findings: list[Finding]) -> dict[str, Any]:
